@@ -1,0 +1,403 @@
+package quorum
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"milena/internal/disk"
+	"milena/internal/record"
+)
+
+// Node is a member of the quorum. Its methods are safe for concurrent use.
+type Node struct {
+	o       Options
+	id      uint64
+	lock    io.Closer
+	snaps   snapshotDir
+	store   *store
+	driver  *driver // owned by the run goroutine once started
+	metrics *metrics
+
+	wake chan struct{}
+	done chan struct{}
+	jobs sync.WaitGroup // snapshot writer and fetcher; added to by the run goroutine
+	ctx  context.Context
+	stop context.CancelFunc
+
+	state atomic.Pointer[published]
+
+	mu      sync.Mutex
+	in      input
+	started bool
+	err     error // set once the node is closing or failed
+}
+
+// published is a Status and what is closed when there is a newer one.
+type published struct {
+	Status
+	members []Member
+	next    chan struct{}
+}
+
+// input is what waits for the run goroutine.
+type input struct {
+	messages  []received
+	proposals []*proposal
+	reads     []chan error
+	calls     []func() error
+}
+
+// received is a message from another voter.
+type received struct {
+	m    *pb.Message
+	from Member
+}
+
+// proposal is a Propose call.
+type proposal struct {
+	epoch   int32
+	base    int64 // the offset that the batches must begin at; -1: any
+	batches []record.Batch
+	done    chan proposed // with room for one
+}
+
+type proposed struct {
+	last int64
+	err  error
+}
+
+func (o *Options) setDefaults() error {
+	if o.Fatal == nil || o.FS == nil || o.Dir == "" {
+		return errors.New("quorum: Options.FS, Dir and Fatal are required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	setDefault(&o.SnapshotBytes, 20<<20)
+	setDefault(&o.SnapshotInterval, time.Hour)
+	setDefault(&o.SegmentBytes, 8<<20)
+	setDefault(&o.MaxEntryBytes, 8<<20)
+	setDefault(&o.Tick, 100*time.Millisecond)
+	setDefault(&o.ElectionTicks, 10)
+	setDefault(&o.KeepEntries, 10_000)
+	return nil
+}
+
+func setDefault[T int | int64 | uint64 | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+// identity is the file that says whose directory it is:
+//
+//	magic    8 bytes  "MLNQUOR\n"
+//	version  uint32   1
+//	self     int32 and 16 bytes: node id, directory id
+//	crc      uint32   CRC-32C of the bytes before
+const (
+	identityName    = "identity"
+	identityMagic   = "MLNQUOR\n"
+	identityVersion = 1
+)
+
+func open(o Options) (_ *Node, err error) {
+	if err := o.setDefaults(); err != nil {
+		return nil, err
+	}
+	if err := makeDir(o.FS, o.Dir); err != nil {
+		return nil, err
+	}
+	lock, err := o.FS.Lock(filepath.Join(o.Dir, ".quorum.lock"))
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = lock.Close() // the first error matters more
+		}
+	}()
+	n := &Node{
+		o:     o,
+		id:    raftID(o.Self),
+		lock:  lock,
+		snaps: snapshotDir{fs: o.FS, dir: o.Dir},
+		wake:  make(chan struct{}, 1),
+		done:  make(chan struct{}),
+	}
+	if err := n.identify(); err != nil {
+		return nil, fmt.Errorf("quorum: %w", err)
+	}
+	snap, err := n.snaps.newest()
+	if err == nil && snap != nil {
+		err = n.snaps.check(snap)
+	}
+	if err == nil {
+		err = n.snaps.clean(keepSnapshots)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("quorum: %w", err)
+	}
+	before := position{}
+	if snap != nil {
+		before = snap.at
+	}
+	log, rec, err := openRaftLog(o.FS, o.Dir, o.SegmentBytes, before)
+	if err != nil {
+		return nil, fmt.Errorf("quorum: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = log.close() // the first error matters more
+		}
+	}()
+	if n.store, err = newStore(rec, snap); err != nil {
+		return nil, fmt.Errorf("quorum: %w", err)
+	}
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	if n.driver, err = newDriver(n, log); err != nil {
+		return nil, fmt.Errorf("quorum: %w", err)
+	}
+	if err := n.register(); err != nil {
+		return nil, fmt.Errorf("quorum: %w", err)
+	}
+	return n, nil
+}
+
+// makeDir makes a directory and its missing parents, durably.
+func makeDir(fsys disk.FS, dir string) error {
+	var names []string // whose names must be made durable
+	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
+		ok, err := disk.Exists(fsys, d)
+		if err != nil {
+			return err
+		}
+		if ok || d == filepath.Dir(d) {
+			break
+		}
+		names = append(names, d)
+	}
+	if err := fsys.Mkdir(dir); err != nil {
+		return err
+	}
+	if len(names) == 0 { // a crash may have come before the sync below
+		names = append(names, filepath.Clean(dir))
+	}
+	for _, name := range slices.Backward(names) {
+		if err := fsys.SyncDir(filepath.Dir(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// identify checks whose directory it is, and makes a new one ours: the first
+// snapshot holds the first voters, the identity file is written last.
+func (n *Node) identify() error {
+	name := filepath.Join(n.o.Dir, identityName)
+	want := append([]byte(identityMagic), 0, 0, 0, identityVersion)
+	want = appendMember(want, n.o.Self)
+	want = binary.BigEndian.AppendUint32(want, crc32.Checksum(want, castagnoli))
+	b, err := disk.ReadFile(n.o.FS, name)
+	if err == nil {
+		if len(b) != len(want) || crc32.Checksum(b[:len(b)-4], castagnoli) != binary.BigEndian.Uint32(b[len(b)-4:]) {
+			return fmt.Errorf("%s: %w: not an identity file", name, ErrCorrupt)
+		}
+		if !slices.Equal(b, want) {
+			owner := Member{ID: int32(binary.BigEndian.Uint32(b[12:]))}
+			copy(owner.Directory[:], b[16:])
+			return fmt.Errorf("%s: directory belongs to voter %s, this is voter %s: give each node its own directory",
+				name, owner, n.o.Self)
+		}
+		return nil
+	}
+	if !isNotExist(err) {
+		return err
+	}
+	if len(n.o.Voters) > 0 {
+		first := &snapshot{at: position{index: 1, term: 1}, members: slices.Clone(n.o.Voters), conf: &pb.ConfState{}}
+		for _, m := range n.o.Voters {
+			first.conf.Voters = append(first.conf.Voters, raftID(m))
+		}
+		slices.Sort(first.conf.Voters) // every voter begins with the same bytes
+		if err := n.snaps.publish(first, ""); err != nil {
+			return err
+		}
+	}
+	return disk.WriteFileAtomic(n.o.FS, name, want)
+}
+
+func (n *Node) start() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.started {
+		n.started = true
+		go n.run()
+	}
+}
+
+func (n *Node) close() error {
+	n.mu.Lock()
+	if n.err == nil {
+		n.err = ErrClosed
+	}
+	started := n.started
+	n.started = true
+	n.mu.Unlock()
+	n.stop()
+	n.poke()
+	if !started {
+		n.finish()
+		return nil
+	}
+	<-n.done
+	if err := n.failure(); err != ErrClosed { //nolint:errorlint // exactly that one: a failure wraps it
+		return err
+	}
+	return nil
+}
+
+func (n *Node) poke() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// failure returns why the node is closing, nil if it is not.
+func (n *Node) failure() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
+}
+
+// send gives the run goroutine something to do.
+func (n *Node) send(add func(*input)) error {
+	n.mu.Lock()
+	err := n.err
+	if err == nil {
+		add(&n.in)
+	}
+	n.mu.Unlock()
+	if err == nil {
+		n.poke()
+	}
+	return err
+}
+
+func (n *Node) take() input {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	in := n.in
+	n.in = input{}
+	return in
+}
+
+func (n *Node) status() *Status { return &n.state.Load().Status }
+
+func (n *Node) changed() (*Status, <-chan struct{}) {
+	p := n.state.Load()
+	return &p.Status, p.next
+}
+
+func (n *Node) voters() []Member { return slices.Clone(n.state.Load().members) }
+
+func (n *Node) propose(ctx context.Context, epoch int32, base int64, batches []byte) (int64, error) {
+	p := &proposal{epoch: epoch, base: base, done: make(chan proposed, 1)}
+	size := 0
+	for b, err := range record.Batches(batches) {
+		if err == nil {
+			err = b.Validate()
+		}
+		if err != nil {
+			return 0, err
+		}
+		if len(b) > n.o.MaxEntryBytes {
+			return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, len(b), n.o.MaxEntryBytes)
+		}
+		size += len(b)
+		p.batches = append(p.batches, b)
+	}
+	if size == 0 || size != len(batches) {
+		return 0, fmt.Errorf("%w: %d bytes are not whole record batches", record.ErrCorrupt, len(batches))
+	}
+	if err := n.send(func(in *input) { in.proposals = append(in.proposals, p) }); err != nil {
+		return 0, err
+	}
+	select {
+	case r := <-p.done:
+		return r.last, r.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func (n *Node) readIndex(ctx context.Context) (int64, error) {
+	done := make(chan error, 1)
+	if err := n.send(func(in *input) { in.reads = append(in.reads, done) }); err != nil {
+		return 0, err
+	}
+	select {
+	case err := <-done:
+		if err != nil {
+			return 0, err
+		}
+		_, hw, _, _ := n.store.state()
+		return hw, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// call runs f on the run goroutine, when all that came before is durable.
+func (n *Node) call(f func()) error {
+	done := make(chan struct{})
+	if err := n.send(func(in *input) { in.calls = append(in.calls, func() error { f(); close(done); return nil }) }); err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	case <-n.done:
+		return n.failure()
+	}
+}
+
+func (n *Node) step(ctx context.Context, from Member, message []byte) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m := &pb.Message{}
+	if err := proto.Unmarshal(message, m); err != nil {
+		return fmt.Errorf("quorum: message: %w", err)
+	}
+	switch {
+	case m.GetFrom() != raftID(from):
+		return fmt.Errorf("quorum: message of raft member %x came from %s", m.GetFrom(), from)
+	case m.GetTo() != n.id:
+		return fmt.Errorf("quorum: message for raft member %x, this is %x (%s)", m.GetTo(), n.id, n.o.Self)
+	case raft.IsLocalMsg(m.GetType()) || m.GetType() == pb.MsgProp || m.GetType() == pb.MsgReadIndex ||
+		m.GetType() == pb.MsgReadIndexResp || m.GetType() == pb.MsgTransferLeader:
+		return fmt.Errorf("quorum: message of type %v is not accepted from others", m.GetType())
+	}
+	for _, e := range m.GetEntries() {
+		if err := checkEntry(e); err != nil {
+			return fmt.Errorf("quorum: message: %w", err)
+		}
+	}
+	return n.send(func(in *input) { in.messages = append(in.messages, received{m: m, from: from}) })
+}

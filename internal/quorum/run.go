@@ -1,0 +1,87 @@
+package quorum
+
+import (
+	"fmt"
+	"runtime/debug"
+	"time"
+)
+
+// run is the run goroutine.
+func (n *Node) run() {
+	err := n.loop()
+	n.mu.Lock()
+	if err != nil {
+		n.err = fmt.Errorf("%w: %w", ErrClosed, err)
+	}
+	n.mu.Unlock()
+	n.stop()
+	if err == nil {
+		err = n.driver.saveHardState() // the commit index, so that the next start knows it
+	}
+	n.jobs.Wait()
+	n.finish()
+	if err != nil {
+		n.o.Logger.Error("raft log failed", "error", err)
+		n.o.Fatal(fmt.Errorf("quorum: %w", err))
+	}
+}
+
+// loop runs until the node is closed (nil) or fails.
+func (n *Node) loop() (err error) {
+	d := n.driver
+	defer func() {
+		// Raft panics where it finds its own log or a message impossible.
+		if p := recover(); p != nil {
+			err = fmt.Errorf("raft: %v\n%s", p, debug.Stack())
+		}
+	}()
+	if d.alone() {
+		if err := d.raft.Campaign(); err != nil {
+			return err
+		}
+	}
+	if err := d.ready(); err != nil {
+		return err
+	}
+	tick := time.NewTicker(n.o.Tick)
+	defer tick.Stop()
+	for n.failure() == nil {
+		ticked := false
+		select {
+		case <-n.wake:
+		case <-tick.C:
+			ticked = true
+		}
+		if err := d.turn(n.take(), ticked); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish closes the files and answers everyone.
+func (n *Node) finish() {
+	if err := n.driver.log.close(); err != nil {
+		n.o.Logger.Warn("close raft log", "error", err)
+	}
+	if err := n.lock.Close(); err != nil {
+		n.o.Logger.Warn("unlock raft log", "error", err)
+	}
+	n.unregister()
+	err := n.failure()
+	in := n.take() // nothing is added once err is set
+	for _, p := range in.proposals {
+		p.done <- proposed{err: err}
+	}
+	n.driver.failReads(err)
+	for _, r := range in.reads {
+		r <- err
+	}
+	close(n.done)
+	p := n.state.Load()
+	closed := *p
+	closed.IsLeader, closed.HasLeader = false, false
+	closed.next = make(chan struct{})
+	n.state.Store(&closed)
+	close(p.next)
+}
