@@ -1,0 +1,184 @@
+package logdir
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"milena/internal/api"
+	"milena/internal/ids"
+	"milena/internal/partlog"
+)
+
+// lockName serialises creation and deletion of one partition.
+func (s *Set) lockName(tp TopicPartition) (unlock func()) {
+	m := &s.names[maphash.String(s.seed, tp.String())%uint64(len(s.names))]
+	m.Lock()
+	return sync.OnceFunc(m.Unlock)
+}
+
+// GetOrCreate returns the log of a partition, creating it in the online
+// directory with the fewest logs. A log of another topic id under the same
+// name is what is left of a deleted topic: it is deleted first.
+func (s *Set) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.Config) (*partlog.Log, error) {
+	tp := TopicPartition{topic, partition}
+	defer s.lockName(tp)()
+	if e := s.entry(topic, partition); e != nil {
+		old := e.log.TopicID()
+		if old == id || old.IsZero() || id.IsZero() {
+			e.log.SetConfig(c)
+			return e.log, nil
+		}
+		s.log.Warn("log of another topic of this name is deleted", "topic", topic, "partition", partition, "topic_id", old, "wanted", id)
+		if err := s.deleteLocked(tp, e); err != nil {
+			return nil, err
+		}
+	}
+	d := s.pickDir()
+	if d == nil {
+		return nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline, Message: "no log directory is online for " + tp.String()}
+	}
+	if err := s.forget(d, tp); err != nil {
+		s.failDir(d, err)
+		return nil, storageError(tp, err)
+	}
+	l, err := s.openLog(d, tp, partlog.Options{TopicID: id, Config: c})
+	if err != nil {
+		s.failDir(d, err)
+		return nil, storageError(tp, err)
+	}
+	s.mu.Lock()
+	s.logs[tp] = &entry{l, d}
+	s.mu.Unlock()
+	if !d.online() { // it failed meanwhile and may have missed this log
+		s.dropLogs(d)
+		return nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline, Message: "the log directory of " + tp.String() + " failed"}
+	}
+	return l, nil
+}
+
+func storageError(tp TopicPartition, err error) error {
+	return &api.Error{Code: api.KafkaStorageError, Message: fmt.Sprintf("create log of %s: %v", tp, err), Err: err}
+}
+
+// pickDir is the online directory with the fewest logs, nil if none is online.
+func (s *Set) pickDir() *dir {
+	n := map[*dir]int{}
+	s.mu.RLock()
+	for _, e := range s.logs {
+		n[e.dir]++
+	}
+	s.mu.RUnlock()
+	var best *dir
+	for _, d := range s.dirs {
+		if d.online() && (best == nil || n[d] < n[best]) {
+			best = d
+		}
+	}
+	return best
+}
+
+// forget removes offsets of an earlier partition of this name from the
+// checkpoints: they would vouch for bytes that were never flushed.
+func (s *Set) forget(d *dir, tp TopicPartition) error {
+	d.ckpt.Lock()
+	known := d.written[tp] > 0 || d.cleaned[tp] > 0 || d.starts[tp] > 0
+	d.ckpt.Unlock()
+	if !known {
+		return nil
+	}
+	return d.writeOffsets(s.o.FS, s.logsOf(d))
+}
+
+// Delete removes a partition's log: its directory is renamed to -delete at
+// once and removed later. A partition without a log is no error.
+func (s *Set) Delete(topic string, partition int32) error {
+	tp := TopicPartition{topic, partition}
+	defer s.lockName(tp)()
+	e := s.entry(topic, partition)
+	if e == nil {
+		return nil
+	}
+	return s.deleteLocked(tp, e)
+}
+
+func (s *Set) deleteLocked(tp TopicPartition, e *entry) error {
+	s.mu.Lock()
+	delete(s.logs, tp)
+	s.mu.Unlock()
+	if err := e.log.Close(false); err != nil {
+		return s.failed(e.dir, err)
+	}
+	to := e.dir.file(s.deletedName(tp))
+	if err := s.o.FS.Rename(e.log.Dir(), to); err != nil {
+		return s.failed(e.dir, err)
+	}
+	if err := s.o.FS.SyncDir(e.dir.path); err != nil {
+		return s.failed(e.dir, err)
+	}
+	s.run.removeLater(to, time.Now().Add(s.o.DeleteDelay))
+	s.log.Info("log deleted", "topic", tp.Topic, "partition", tp.Partition)
+	return nil
+}
+
+func (s *Set) failed(d *dir, err error) error {
+	s.failDir(d, err)
+	return &api.Error{Code: api.KafkaStorageError, Message: err.Error(), Err: err}
+}
+
+// deletedName is a unique directory name of at most 255 bytes.
+func (s *Set) deletedName(tp TopicPartition) string {
+	name := tp.String()
+	unique := "." + strconv.FormatInt(time.Now().UnixNano(), 36) + strconv.FormatInt(s.seq.Add(1), 36) + deleteSuffix
+	if most := 255 - len(unique); len(name) > most {
+		name = name[:most]
+	}
+	return name + unique
+}
+
+// Fail takes the directory that holds path offline because of err.
+func (s *Set) Fail(path string, err error) {
+	path = filepath.Clean(path)
+	for _, d := range s.dirs {
+		if root := filepath.Clean(d.path); path == root || strings.HasPrefix(path, root+string(filepath.Separator)) {
+			s.failDir(d, err)
+			return
+		}
+	}
+}
+
+// failDir takes a directory offline, once. It may be called with locks of a
+// log held: closing the logs happens beside.
+func (s *Set) failDir(d *dir, err error) {
+	if errors.Is(err, partlog.ErrClosed) || !d.failed.CompareAndSwap(nil, &err) {
+		return
+	}
+	s.log.Error("log directory failed and goes offline", "dir", d.path, "error", err)
+	s.run.spawn(func() {
+		s.dropLogs(d)
+		if s.o.OnOffline != nil {
+			s.o.OnOffline(d.path, d.id, err)
+		}
+	})
+}
+
+// dropLogs closes the logs of a directory that failed.
+func (s *Set) dropLogs(d *dir) {
+	s.mu.Lock()
+	var gone []*partlog.Log
+	for tp, e := range s.logs {
+		if e.dir == d {
+			gone = append(gone, e.log)
+			delete(s.logs, tp)
+		}
+	}
+	s.mu.Unlock()
+	for _, l := range gone {
+		_ = l.Close(false) // the directory's own error was reported
+	}
+}

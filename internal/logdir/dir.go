@@ -1,0 +1,175 @@
+package logdir
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"milena/internal/disk"
+	"milena/internal/ids"
+	"milena/internal/partlog"
+)
+
+// lockFile is held while a process uses the directory; it holds the pid.
+const lockFile = ".lock"
+
+// deleteSuffix marks the directory of a deleted partition.
+const deleteSuffix = "-delete"
+
+// metadataDir belongs to the quorum, not to us.
+const metadataDir = "__cluster_metadata-0"
+
+// dir is one log directory.
+type dir struct {
+	path string
+	id   ids.UUID
+	lock io.Closer
+
+	failed      atomic.Pointer[error] // nil while online
+	free, total atomic.Int64
+	low         atomic.Bool
+	clean       bool // the last process shut down cleanly
+	epoch       int64
+
+	// As of the start; immutable.
+	starts, hws offsets
+	leftover    []string // -delete directories of the last process
+
+	// ckpt serialises writing of checkpoints and guards what follows: recovery
+	// points and cleaned points as last written.
+	ckpt             sync.Mutex
+	written, cleaned offsets
+}
+
+func (d *dir) online() bool { return d.failed.Load() == nil }
+
+func (d *dir) file(name string) string { return filepath.Join(d.path, name) }
+
+// openDir locks a directory and reads its identity and checkpoints.
+func openDir(o *Options, path string) (d *dir, err error) {
+	d = &dir{path: path, epoch: -1}
+	d.free.Store(-1)
+	d.total.Store(-1)
+	if ok, err := disk.Exists(o.FS, path); err != nil || !ok {
+		if err == nil {
+			err = fmt.Errorf("%w: %s does not exist", ErrNotFormatted, path)
+		}
+		return nil, err
+	}
+	lock, err := o.FS.Lock(d.file(lockFile))
+	if err != nil {
+		if errors.Is(err, disk.ErrLocked) {
+			return nil, fmt.Errorf("%w: %s: %w; stop that process or use another directory", ErrLocked, path, err)
+		}
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = lock.Close() // the first error matters more
+		}
+	}()
+	d.lock = lock
+	m, err := ReadMeta(o.FS, path)
+	if err != nil {
+		return nil, err
+	}
+	if o.ClusterID != "" && m.ClusterID != o.ClusterID {
+		return nil, fmt.Errorf("%w: %s is of cluster %s, this is cluster %s", ErrForeign, path, m.ClusterID, o.ClusterID)
+	}
+	if m.NodeID != o.NodeID {
+		return nil, fmt.Errorf("%w: %s is of node %d, this is node %d", ErrForeign, path, m.NodeID, o.NodeID)
+	}
+	o.ClusterID = m.ClusterID
+	d.id = m.Directory
+	if d.clean, d.epoch, err = takeCleanShutdown(o.FS, path); err != nil {
+		return nil, err
+	}
+	for _, c := range []struct {
+		to   *offsets
+		file string
+	}{{&d.written, recoveryFile}, {&d.starts, startFile}, {&d.hws, hwFile}, {&d.cleaned, cleanerFile}} {
+		*c.to, err = readCheckpoint(o.FS, d.file(c.file))
+		if errors.Is(err, errDamaged) {
+			o.Logger.Warn("checkpoint is damaged and left out", "dir", path, "error", err)
+			*c.to, err = offsets{}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// logsIn lists the partitions in a directory and remembers what is left of
+// deleted ones.
+func (d *dir) logsIn(fsys disk.FS) ([]TopicPartition, error) {
+	entries, err := fsys.ReadDir(d.path)
+	if err != nil {
+		return nil, err
+	}
+	var out []TopicPartition
+	for _, e := range entries {
+		name := e.Name()
+		if !e.IsDir() || name == metadataDir {
+			continue
+		}
+		if strings.HasSuffix(name, deleteSuffix) {
+			d.leftover = append(d.leftover, d.file(name))
+			continue
+		}
+		if tp, ok := parseDirName(name); ok {
+			out = append(out, tp)
+		}
+	}
+	return out, nil
+}
+
+// parseDirName undoes TopicPartition.String.
+func parseDirName(name string) (TopicPartition, bool) {
+	i := strings.LastIndexByte(name, '-')
+	if i <= 0 {
+		return TopicPartition{}, false
+	}
+	n, err := strconv.ParseInt(name[i+1:], 10, 32)
+	if err != nil || n < 0 || strconv.FormatInt(n, 10) != name[i+1:] {
+		return TopicPartition{}, false
+	}
+	return TopicPartition{name[:i], int32(n)}, true
+}
+
+// writeOffsets writes recovery points, log start offsets and cleaned points of
+// the logs in the directory.
+func (d *dir) writeOffsets(fsys disk.FS, logs map[TopicPartition]*partlog.Log) error {
+	d.ckpt.Lock()
+	defer d.ckpt.Unlock()
+	if !d.online() {
+		return nil
+	}
+	points, starts, cleaned := make(offsets, len(logs)), offsets{}, offsets{}
+	for tp, l := range logs {
+		points[tp] = l.RecoveryPoint()
+		if s := l.StartOffset(); s > 0 {
+			starts[tp] = s
+		}
+		if c := l.CleanedTo(); c > 0 {
+			cleaned[tp] = c
+		}
+	}
+	if !maps.Equal(cleaned, d.cleaned) {
+		if err := writeCheckpoint(fsys, d.file(cleanerFile), cleaned); err != nil {
+			return err
+		}
+		d.cleaned = cleaned
+	}
+	if err := writeCheckpoint(fsys, d.file(recoveryFile), points); err != nil {
+		return err
+	}
+	d.written = points
+	return writeCheckpoint(fsys, d.file(startFile), starts)
+}

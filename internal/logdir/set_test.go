@@ -1,0 +1,472 @@
+package logdir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"milena/internal/api"
+	"milena/internal/disk"
+	"milena/internal/ids"
+	"milena/internal/partlog"
+	"milena/internal/record"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var topicID = ids.UUID{7}
+
+func options(fs disk.FS, dirs ...string) Options {
+	return Options{FS: fs, Dirs: dirs, NodeID: 1, ClusterID: "cluster-a", Logger: slog.New(slog.DiscardHandler), ReserveBytes: 0}
+}
+
+func formatted(t testing.TB, fs disk.FS, dirs ...string) {
+	t.Helper()
+	n := byte(0)
+	must(t, Format(FormatOptions{FS: fs, Dirs: dirs, NodeID: 1, ClusterID: "cluster-a", NewID: func() (ids.UUID, error) {
+		n++
+		return ids.UUID{15: n + 100}, nil
+	}}))
+}
+
+func open(t testing.TB, o Options) *Set {
+	t.Helper()
+	s, err := Open(o)
+	must(t, err)
+	return s
+}
+
+func create(t testing.TB, s *Set, topic string, p int32) *partlog.Log {
+	t.Helper()
+	l, err := s.GetOrCreate(topicID, topic, p, partlog.DefaultConfig())
+	must(t, err)
+	return l
+}
+
+func add(t testing.TB, l *partlog.Log, n int) {
+	t.Helper()
+	for range n {
+		b, err := record.Build(record.BuilderOptions{}, record.Record{Timestamp: 1, Value: []byte("v")})
+		must(t, err)
+		_, err = l.Append(b, partlog.AppendOptions{})
+		must(t, err)
+	}
+}
+
+func TestLogsSurviveRestarts(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a", "/b")
+	s := open(t, options(mem, "/a", "/b"))
+	for i := range int32(4) {
+		add(t, create(t, s, "t", i), int(i)+1)
+	}
+	if s.DirOf("t", 0) == s.DirOf("t", 1) {
+		t.Error("two logs went to the same directory")
+	}
+	_, err := s.Get("t", 3).AdvanceStart(2)
+	must(t, err)
+	must(t, s.CheckpointHighWatermarks(func(topic string, p int32) (int64, bool) { return int64(p), p != 2 }))
+	must(t, s.Close(context.Background(), true, 42))
+
+	s = open(t, options(mem, "/a", "/b"))
+	if s.CleanShutdownEpoch() != 42 {
+		t.Errorf("clean shutdown epoch %d", s.CleanShutdownEpoch())
+	}
+	for i := range int32(4) {
+		if got := s.Get("t", i).EndOffset(); got != int64(i)+1 {
+			t.Errorf("partition %d ends at %d", i, got)
+		}
+	}
+	if s.Get("t", 3).StartOffset() != 2 || s.HighWatermark("t", 3) != 3 || s.HighWatermark("t", 2) != 0 {
+		t.Errorf("start %d, high watermarks %d %d", s.Get("t", 3).StartOffset(), s.HighWatermark("t", 3), s.HighWatermark("t", 2))
+	}
+	// A crash now is not a clean shutdown.
+	must(t, s.Get("t", 0).Flush(-1))
+	add(t, s.Get("t", 0), 1)
+	s.checkpoint()
+	mem.Crash()
+	s = open(t, options(mem, "/a", "/b"))
+	if s.CleanShutdownEpoch() != -1 {
+		t.Errorf("after a crash: clean shutdown epoch %d", s.CleanShutdownEpoch())
+	}
+	if got := s.Get("t", 0).EndOffset(); got != 1 {
+		t.Errorf("after a crash: end %d, want the flushed 1", got)
+	}
+	must(t, s.Close(context.Background(), false, 0))
+}
+
+func TestStartIsRefused(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(t *testing.T, fs disk.FS, o *Options)
+		want    error
+		says    string
+	}{
+		"not formatted":      {func(t *testing.T, fs disk.FS, o *Options) { must(t, fs.Remove("/a/"+metaFile)) }, ErrNotFormatted, "/a"},
+		"missing":            {func(t *testing.T, fs disk.FS, o *Options) { o.Dirs = []string{"/nowhere"} }, ErrNotFormatted, "/nowhere"},
+		"foreign cluster.id": {func(t *testing.T, fs disk.FS, o *Options) { o.ClusterID = "cluster-b" }, ErrForeign, "cluster-a"},
+		"foreign node.id":    {func(t *testing.T, fs disk.FS, o *Options) { o.NodeID = 9 }, ErrForeign, "node 1"},
+		"newer meta.properties": {func(t *testing.T, fs disk.FS, o *Options) {
+			must(t, disk.WriteFileAtomic(fs, "/a/"+metaFile, []byte("version=2\ncluster.id=cluster-a\nnode.id=1\n")))
+		}, ErrNewerFormat, "version 2"},
+		"newer checkpoint": {func(t *testing.T, fs disk.FS, o *Options) {
+			must(t, disk.WriteFileAtomic(fs, "/a/"+recoveryFile, []byte("3\n0\n")))
+		}, ErrNewerFormat, recoveryFile},
+		"newer partition.metadata": {func(t *testing.T, fs disk.FS, o *Options) {
+			must(t, fs.Mkdir("/a/t-0"))
+			must(t, disk.WriteFileAtomic(fs, "/a/t-0/partition.metadata", []byte("version: 5\ntopic_id: x\n")))
+		}, partlog.ErrNewerFormat, "version 5"},
+		"copied directory": {func(t *testing.T, fs disk.FS, o *Options) {
+			b, err := disk.ReadFile(fs, "/a/"+metaFile)
+			must(t, err)
+			must(t, fs.Mkdir("/b"))
+			must(t, disk.WriteFileAtomic(fs, "/b/"+metaFile, b))
+			o.Dirs = []string{"/a", "/b"}
+		}, ErrForeign, "copy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mem := disk.NewMem(1)
+			formatted(t, mem, "/a")
+			o := options(mem, "/a")
+			tc.prepare(t, mem, &o)
+			_, err := Open(o)
+			if !errors.Is(err, tc.want) || !strings.Contains(err.Error(), tc.says) {
+				t.Fatalf("error %v, want %v saying %q", err, tc.want, tc.says)
+			}
+			// The lock was given up.
+			if c, err := mem.Lock("/a/" + lockFile); err != nil {
+				t.Fatal(err)
+			} else {
+				must(t, c.Close())
+			}
+		})
+	}
+}
+
+func TestSecondProcessIsRefusedByPid(t *testing.T) {
+	dir := t.TempDir()
+	formatted(t, disk.OS(), dir)
+	s := open(t, options(disk.OS(), dir))
+	_, err := Open(options(disk.OS(), dir))
+	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
+		t.Fatalf("error %v does not name the process", err)
+	}
+	must(t, s.Close(context.Background(), true, 1))
+	s = open(t, options(disk.OS(), dir))
+	must(t, s.Close(context.Background(), true, 1))
+}
+
+func TestDamagedCheckpointsAreLeftOut(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a")
+	s := open(t, options(mem, "/a"))
+	add(t, create(t, s, "t", 0), 5)
+	must(t, s.Close(context.Background(), true, 1))
+	must(t, disk.WriteFileAtomic(mem, "/a/"+recoveryFile, []byte("0\n3\nt 0 5\n")))
+	must(t, disk.WriteFileAtomic(mem, "/a/"+startFile, []byte("garbage")))
+	s = open(t, options(mem, "/a"))
+	if got := s.Get("t", 0).EndOffset(); got != 5 {
+		t.Fatalf("end %d", got)
+	}
+}
+
+func TestFailedDirectoryGoesOfflineAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := disk.NewMem(1)
+		formatted(t, mem, "/a", "/b")
+		var mu sync.Mutex
+		broken := false
+		faulty := disk.Faulty(mem, func(op disk.Op, name string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if broken && op == disk.OpWrite && strings.HasPrefix(name, "/a/") {
+				return errors.New("input/output error")
+			}
+			return nil
+		})
+		o := options(faulty, "/a", "/b")
+		var offline []string
+		o.OnOffline = func(dir string, id ids.UUID, err error) { offline = append(offline, dir) }
+		s := open(t, o)
+		var inA, inB *partlog.Log
+		for i := range int32(2) {
+			l := create(t, s, "t", i)
+			add(t, l, 1)
+			if filepath.Dir(l.Dir()) == "/a" {
+				inA = l
+			} else {
+				inB = l
+			}
+		}
+		mu.Lock()
+		broken = true
+		mu.Unlock()
+		b, err := record.Build(record.BuilderOptions{}, record.Record{Value: []byte("v")})
+		must(t, err)
+		_, err = inA.Append(b, partlog.AppendOptions{})
+		if code, _ := api.CodeOf(err); code != api.KafkaStorageError {
+			t.Fatalf("append on the broken disk: %v", err)
+		}
+		synctest.Wait()
+		if len(offline) != 1 || offline[0] != "/a" {
+			t.Fatalf("offline: %v", offline)
+		}
+		if s.Get(inA.Topic(), inA.Partition()) != nil {
+			t.Error("a log of the failed directory is still there")
+		}
+		add(t, inB, 1)
+		for i := int32(10); i < 13; i++ {
+			if l := create(t, s, "t", i); filepath.Dir(l.Dir()) != "/b" {
+				t.Errorf("new log in %s", l.Dir())
+			}
+		}
+		if d := s.Dirs(); d[0].Online || !d[1].Online || d[0].Err == nil {
+			t.Errorf("dirs %+v", d)
+		}
+		must(t, s.Close(context.Background(), true, 1))
+		// At the next start the broken disk is still broken, and the other one fine.
+		if _, err := mem.Stat("/a/" + cleanFile); err == nil {
+			t.Error("the failed directory was marked clean")
+		}
+	})
+}
+
+func TestDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := disk.NewMem(1)
+		formatted(t, mem, "/a")
+		o := options(mem, "/a")
+		o.DeleteDelay, o.SpaceInterval = time.Minute, time.Second
+		s := open(t, o)
+		s.Start(t.Context())
+		l := create(t, s, "t", 0)
+		add(t, l, 3)
+		must(t, s.Delete("t", 0))
+		if s.Get("t", 0) != nil {
+			t.Fatal("still there")
+		}
+		left := func() (n int) {
+			entries, err := mem.ReadDir("/a")
+			must(t, err)
+			for _, e := range entries {
+				if strings.HasSuffix(e.Name(), deleteSuffix) {
+					n++
+				}
+			}
+			return n
+		}
+		if left() != 1 {
+			t.Fatalf("%d directories to delete", left())
+		}
+		if l := create(t, s, "t", 0); l.EndOffset() != 0 {
+			t.Fatal("the new log holds old records")
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if left() != 0 {
+			t.Fatalf("%d directories were not deleted", left())
+		}
+		// Another topic of the same name replaces what is there.
+		add(t, s.Get("t", 0), 2)
+		l, err := s.GetOrCreate(ids.UUID{9}, "t", 0, partlog.DefaultConfig())
+		must(t, err)
+		if l.EndOffset() != 0 || l.TopicID() != (ids.UUID{9}) {
+			t.Fatalf("end %d id %s", l.EndOffset(), l.TopicID())
+		}
+		must(t, s.Close(context.Background(), true, 1))
+		// What a process left as -delete goes at the next start.
+		s = open(t, o)
+		s.Start(t.Context())
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if left() != 0 {
+			t.Fatalf("%d directories were not deleted after a restart", left())
+		}
+		must(t, s.Close(context.Background(), true, 1))
+	})
+}
+
+// Offsets of a deleted partition must not vouch for a new one of its name.
+func TestRecreatedPartitionDoesNotInheritItsRecoveryPoint(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a")
+	s := open(t, options(mem, "/a"))
+	l := create(t, s, "t", 0)
+	add(t, l, 10)
+	must(t, l.Flush(-1))
+	s.checkpoint()
+	must(t, s.Delete("t", 0))
+	create(t, s, "t", 0)
+	o, err := readCheckpoint(mem, "/a/"+recoveryFile)
+	must(t, err)
+	if o[TopicPartition{"t", 0}] != 0 {
+		t.Fatalf("recovery point %d", o[TopicPartition{"t", 0}])
+	}
+}
+
+func TestReserveRefusesAndRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := disk.NewMem(1)
+		mem.SetCapacity(10 << 20)
+		formatted(t, mem, "/a")
+		o := options(mem, "/a")
+		o.ReserveBytes, o.SpaceInterval = 9<<20, time.Second
+		s := open(t, o)
+		s.Start(t.Context())
+		l := create(t, s, "t", 0)
+		must(t, s.CheckSpace(l))
+		f, err := mem.Create("/a/ballast")
+		must(t, err)
+		_, err = f.Write(make([]byte, 2<<20))
+		must(t, err)
+		time.Sleep(2 * time.Second)
+		err = s.CheckSpace(l)
+		if code, _ := api.CodeOf(err); code != api.KafkaStorageError || !code.Retriable() || !errors.Is(err, ErrNoSpace) {
+			t.Fatalf("no space: %v", err)
+		}
+		if !s.Dirs()[0].Low {
+			t.Error("not shown as short of space")
+		}
+		add(t, l, 1) // what the log itself is asked to write is written
+		must(t, mem.Remove("/a/ballast"))
+		time.Sleep(2 * time.Second)
+		must(t, s.CheckSpace(l))
+		must(t, s.Close(context.Background(), true, 1))
+	})
+}
+
+// A full disk refuses an append and nothing else.
+func TestFullDisk(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a")
+	s := open(t, options(mem, "/a"))
+	l := create(t, s, "t", 0)
+	add(t, l, 3)
+	free, total, err := mem.Free("/a")
+	must(t, err)
+	mem.SetCapacity(total - free + 20)
+	b, err := record.Build(record.BuilderOptions{}, record.Record{Value: []byte("v")})
+	must(t, err)
+	_, err = l.Append(b, partlog.AppendOptions{})
+	if code, msg := api.CodeOf(err); code != api.KafkaStorageError || !strings.Contains(msg, "full") {
+		t.Fatalf("append: %v", err)
+	}
+	mem.SetCapacity(total)
+	add(t, l, 1)
+	if l.EndOffset() != 4 || !s.Dirs()[0].Online {
+		t.Fatalf("end %d, %+v", l.EndOffset(), s.Dirs())
+	}
+	must(t, s.Close(context.Background(), true, 1))
+	s = open(t, options(mem, "/a"))
+	if s.Get("t", 0).EndOffset() != 4 {
+		t.Fatalf("after a restart: end %d", s.Get("t", 0).EndOffset())
+	}
+	must(t, s.Close(context.Background(), true, 1))
+}
+
+func TestFlushAfterRollAndByTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := disk.NewMem(1)
+		formatted(t, mem, "/a")
+		o := options(mem, "/a")
+		o.FlushCheckpointInterval, o.FlushCheckInterval = time.Minute, time.Second
+		s := open(t, o)
+		s.Start(t.Context())
+		c := partlog.DefaultConfig()
+		c.SegmentBytes = 200
+		l, err := s.GetOrCreate(topicID, "t", 0, c)
+		must(t, err)
+		add(t, l, 10)
+		synctest.Wait()
+		if l.RecoveryPoint() < 8 {
+			t.Errorf("recovery point %d after rolls", l.RecoveryPoint())
+		}
+		add(t, l, 1)
+		c.FlushInterval = 10 * time.Second
+		s.SetConfig("t", c)
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if l.RecoveryPoint() != 11 {
+			t.Errorf("recovery point %d after flush.ms", l.RecoveryPoint())
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		got, err := readCheckpoint(mem, "/a/"+recoveryFile)
+		must(t, err)
+		if got[TopicPartition{"t", 0}] != 11 {
+			t.Errorf("checkpoint %v", got)
+		}
+		must(t, s.Close(context.Background(), true, 1))
+	})
+}
+
+func TestFormat(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a")
+	o := FormatOptions{FS: mem, Dirs: []string{"/a", "/b"}, NodeID: 1, ClusterID: "cluster-a",
+		NewID: func() (ids.UUID, error) { return ids.UUID{1}, nil }}
+	if err := Format(o); err == nil || !strings.Contains(err.Error(), "formatted already") {
+		t.Fatalf("error %v", err)
+	}
+	o.IgnoreFormatted = true
+	must(t, Format(o))
+	m, err := ReadMeta(mem, "/b")
+	if err != nil || m != (Meta{"cluster-a", 1, ids.UUID{1}}) {
+		t.Fatalf("%+v %v", m, err)
+	}
+	o.ClusterID = "cluster-b"
+	if err := Format(o); !errors.Is(err, ErrForeign) {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestCleanerLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := disk.NewMem(1)
+		formatted(t, mem, "/a")
+		o := options(mem, "/a")
+		o.Cleaner = CleanerOptions{Enable: true, Backoff: 15 * time.Second, DedupeBytes: 1 << 20, IOBytesPerSecond: 10_000}
+		s := open(t, o)
+		s.Start(t.Context())
+		c := partlog.DefaultConfig()
+		c.Compact, c.Delete, c.SegmentBytes = true, false, 1000
+		l, err := s.GetOrCreate(topicID, "t", 0, c)
+		must(t, err)
+		for range 200 {
+			b, err := record.Build(record.BuilderOptions{}, record.Record{Timestamp: time.Now().UnixMilli(), Key: []byte("k"), Value: []byte("v")})
+			must(t, err)
+			_, err = l.Append(b, partlog.AppendOptions{})
+			must(t, err)
+		}
+		l.UpdateHighWatermark(l.EndOffset())
+		size := l.Size()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if l.Size() > size/5 || l.CleanedTo() < 180 {
+			t.Errorf("size %d of %d, cleaned to %d", l.Size(), size, l.CleanedTo())
+		}
+		got, err := readCheckpoint(mem, "/a/"+cleanerFile)
+		must(t, err)
+		if got[TopicPartition{"t", 0}] != l.CleanedTo() {
+			t.Errorf("checkpoint %v, cleaned to %d", got, l.CleanedTo())
+		}
+		must(t, s.Close(context.Background(), true, 1))
+		s = open(t, o)
+		if c := s.Get("t", 0).CleanedTo(); c < 180 {
+			t.Errorf("after a restart: cleaned to %d", c)
+		}
+		must(t, s.Close(context.Background(), true, 1))
+	})
+}
