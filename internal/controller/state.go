@@ -1,0 +1,200 @@
+package controller
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"milena/internal/api"
+	"milena/internal/ids"
+	"milena/internal/machine"
+	"milena/internal/meta"
+)
+
+// Options of a State.
+type Options struct {
+	ClusterID string
+	// Random gives topic ids and the start of placements. Required.
+	Random io.Reader
+	// Defaults returns num.partitions and default.replication.factor, which are dynamic.
+	// Required.
+	Defaults func(img *meta.Image) (partitions int32, replicationFactor int16)
+	// Configs are the rules for config entries. Required.
+	Configs ConfigRules
+	// Guards may refuse changes. They run in order, the first refusal wins.
+	Guards []Guard
+	// SessionTimeout is how long a broker may be silent before it is fenced
+	// (broker.session.timeout.ms). Default 9 s.
+	SessionTimeout time.Duration
+	// DeleteTopics allows deleting topics (delete.topic.enable).
+	DeleteTopics bool
+	// Bootstrap are the first records of an empty metadata log: the feature levels the
+	// cluster was formatted with.
+	Bootstrap []meta.Record
+	Logger    *slog.Logger // default: discards
+}
+
+// ConfigRules say which config entries are valid. Package config implements them.
+type ConfigRules interface {
+	// Validate checks the value of a key of a resource. Its error's text is for the
+	// client.
+	Validate(resourceType int8, name, key, value string) error
+	// ValidateAll checks the rules that concern several keys, on all entries that a
+	// resource is about to have.
+	ValidateAll(resourceType int8, name string, entries map[string]string) error
+	// List reports whether the key's value is a list, and its default, which APPEND and
+	// SUBTRACT start from if the resource has no entry.
+	List(resourceType int8, key string) (def string, ok bool)
+}
+
+// OpKind names a kind of change to a Guard.
+type OpKind int
+
+// Kinds of changes that guards are asked about.
+const (
+	OpCreatePartitions OpKind = iota + 1
+	OpDeleteTopic
+	OpAlterConfigs
+)
+
+// Op is a change that a client asked for.
+type Op struct {
+	Kind OpKind
+	// Topic is the topic concerned; nil for a config resource that is none.
+	Topic *meta.Topic
+	// Resource and Keys are set for OpAlterConfigs: the keys that would change.
+	Resource meta.Resource
+	Keys     []string
+}
+
+// Guard refuses a change by returning an error. It must depend on nothing but its
+// arguments.
+type Guard func(img *meta.Image, op Op) *api.Error
+
+// State is the controller's state machine. It implements machine.Machine and
+// machine.Binder, and is owned by the goroutine that runs it.
+type State struct {
+	o        Options
+	draft    *meta.Draft
+	timers   machine.Timers
+	sessions map[int32]*session
+	broken   error // of the log that was replayed; every command is refused
+}
+
+// New returns an empty state.
+func New(o Options) *State {
+	if o.SessionTimeout <= 0 {
+		o.SessionTimeout = 9 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &State{o: o, draft: meta.Empty(o.ClusterID).Draft(), sessions: map[int32]*session{}}
+}
+
+// Bind implements machine.Binder.
+func (s *State) Bind(t machine.Timers) { s.timers = t }
+
+// Apply implements machine.Machine. A record that can't be applied would let the replicas
+// of the metadata drift apart, so from then on every command is refused.
+func (s *State) Apply(offset int64, r machine.Record) {
+	if s.broken != nil {
+		return
+	}
+	rec, err := meta.Decode(r.Value)
+	if err == nil {
+		err = s.draft.Apply(offset, s.draft.Epoch(), rec)
+	}
+	if err != nil {
+		s.broken = fmt.Errorf("offset %d of the metadata log: %w", offset, err)
+		s.o.Logger.Error("the metadata log can't be applied; the controller refuses all changes", "error", err, "offset", offset)
+	}
+}
+
+// Loaded implements machine.Machine: every broker's session begins afresh.
+func (s *State) Loaded(now time.Time) {
+	for b := range s.Image().Brokers() {
+		if !b.Fenced {
+			s.watch(b.ID, now)
+		}
+	}
+}
+
+// Activate is the first command of a leadership: it takes back a transaction that an
+// earlier leader left open, and begins an empty log with the bootstrap records.
+func (s *State) Activate(time.Time) machine.Result {
+	switch {
+	case s.draft.InTransaction():
+		reason := "the controller changed"
+		return s.result(nil, &meta.AbortTransactionRecord{Reason: &reason})
+	case s.Image().Offset < 0:
+		return s.result(nil, s.o.Bootstrap...)
+	default:
+		return machine.Result{}
+	}
+}
+
+// Image returns the speculative image: everything appended so far, committed or not. What
+// a command replies from it is held back until it is committed.
+func (s *State) Image() *meta.Image { return s.draft.Speculative() }
+
+// result encodes the records of a command.
+func (s *State) result(reply any, recs ...meta.Record) machine.Result {
+	if s.broken != nil {
+		return machine.Result{Err: s.broken}
+	}
+	out := machine.Result{Reply: reply}
+	for _, r := range recs {
+		b, err := meta.Encode(r)
+		if err != nil {
+			return machine.Result{Err: &api.Error{Code: api.InvalidRequest, Message: err.Error(), Err: err}}
+		}
+		out.Records = append(out.Records, machine.Record{Value: b})
+	}
+	return out
+}
+
+// Result is what a command of another command set returns: it appends the records and
+// answers reply once they are committed.
+func (s *State) Result(reply any, recs ...meta.Record) machine.Result {
+	return s.result(reply, recs...)
+}
+
+// Validate checks a config entry by the rules of the state's options.
+func (s *State) Validate(resourceType int8, name, key, value string) error {
+	return s.o.Configs.Validate(resourceType, name, key, value)
+}
+
+// guard asks all guards.
+func (s *State) guard(op Op) *api.Error {
+	for _, g := range s.o.Guards {
+		if err := g(s.Image(), op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// NewID returns a new random id for a topic, which no topic has.
+func (s *State) NewID() (ids.UUID, error) {
+	for {
+		id, err := ids.New(s.o.Random)
+		if err != nil {
+			return ids.UUID{}, fmt.Errorf("topic id: %w", err)
+		}
+		if s.Image().TopicByID(id) == nil {
+			return id, nil
+		}
+	}
+}
+
+// random returns a number in [0, n).
+func (s *State) random(n int) (int, error) {
+	var b [8]byte
+	if _, err := io.ReadFull(s.o.Random, b[:]); err != nil {
+		return 0, fmt.Errorf("random placement: %w", err)
+	}
+	return int(binary.BigEndian.Uint64(b[:]) % uint64(n)), nil
+}

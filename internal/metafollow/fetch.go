@@ -1,0 +1,175 @@
+package metafollow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"milena/internal/api"
+	"milena/internal/ids"
+	"milena/internal/meta"
+)
+
+func isDamage(err error) bool {
+	return errors.Is(err, meta.ErrDamaged) || errors.Is(err, meta.ErrInconsistent)
+}
+
+// step fetches once and applies what came.
+func (f *Follower) step(ctx context.Context) error {
+	img := f.draft.Speculative()
+	p, err := f.fetch(ctx, img)
+	if err != nil {
+		return err
+	}
+	switch {
+	case p.SnapshotID.EndOffset >= 0:
+		return f.loadSnapshot(ctx, p.SnapshotID.EndOffset, p.SnapshotID.Epoch)
+	case p.DivergingEpoch.EndOffset >= 0 || p.DivergingEpoch.Epoch >= 0:
+		return fmt.Errorf("%w: the controller's log ends epoch %d at offset %d, but offset %d of epoch %d was applied here",
+			meta.ErrDamaged, p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset, img.Offset, img.Epoch)
+	case len(p.RecordBatches) == 0:
+		return nil
+	}
+	if err := f.draft.ApplyBatches(p.RecordBatches); err != nil {
+		return err
+	}
+	if f.Image().Offset < 0 && f.draft.Image().Offset+1 < p.HighWatermark {
+		return nil // nobody need see the past: the first image is that of the present
+	}
+	f.publish(f.draft.Delta())
+	return nil
+}
+
+// fetch asks for the records after the image.
+func (f *Follower) fetch(ctx context.Context, img *meta.Image) (*kmsg.FetchResponseTopicPartition, error) {
+	req := kmsg.NewPtrFetchRequest()
+	req.ClusterID = &f.o.ClusterID
+	req.ReplicaID = f.o.NodeID
+	req.ReplicaState.ID = f.o.NodeID
+	req.MaxWaitMillis = int32(f.o.MaxWait.Milliseconds())
+	req.MinBytes = 1
+	req.MaxBytes = f.o.MaxBytes
+	req.SessionEpoch = -1 // no fetch session
+	part := kmsg.NewFetchRequestTopicPartition()
+	part.FetchOffset = img.Offset + 1
+	part.LastFetchedEpoch = -1
+	if img.Offset >= 0 {
+		part.LastFetchedEpoch = img.Epoch
+	}
+	part.PartitionMaxBytes = f.o.MaxBytes
+	topic := kmsg.NewFetchRequestTopic()
+	topic.Topic, topic.TopicID = meta.TopicName, ids.MetadataTopic
+	topic.Partitions = append(topic.Partitions, part)
+	req.Topics = append(req.Topics, topic)
+
+	r, err := f.o.Controller.Call(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	resp, ok := r.(*kmsg.FetchResponse)
+	if !ok {
+		return nil, fmt.Errorf("the controller answered Fetch with %T", r)
+	}
+	if err := codeError(resp.ErrorCode); err != nil {
+		return nil, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return nil, errors.New("the controller's Fetch answer has not exactly one partition")
+	}
+	p := &resp.Topics[0].Partitions[0]
+	if err := codeError(p.ErrorCode); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// loadSnapshot replaces the draft by the snapshot.
+func (f *Follower) loadSnapshot(ctx context.Context, endOffset int64, epoch int32) error {
+	data, err := f.fetchSnapshot(ctx, endOffset, epoch)
+	if err != nil {
+		return err
+	}
+	prev := f.Image()
+	next, err := meta.ReadSnapshot(f.o.ClusterID, data, endOffset, epoch)
+	if err != nil {
+		return err
+	}
+	f.draft = next.Draft()
+	f.publish(meta.Diff(prev, next))
+	return nil
+}
+
+func (f *Follower) fetchSnapshot(ctx context.Context, endOffset int64, epoch int32) ([]byte, error) {
+	var data []byte
+	for {
+		p, err := f.fetchSnapshotPart(ctx, endOffset, epoch, int64(len(data)))
+		if err != nil {
+			return nil, fmt.Errorf("snapshot at offset %d: %w", endOffset, err)
+		}
+		if p.Position != int64(len(data)) {
+			return nil, fmt.Errorf("snapshot at offset %d: asked for position %d, got %d", endOffset, len(data), p.Position)
+		}
+		data = append(data, p.Bytes...)
+		switch {
+		case int64(len(data)) >= p.Size:
+			return data, nil
+		case len(p.Bytes) == 0:
+			return nil, fmt.Errorf("snapshot at offset %d ends at %d of %d bytes", endOffset, len(data), p.Size)
+		}
+		data = slices.Grow(data, int(min(p.Size-int64(len(data)), int64(f.o.MaxBytes))))
+	}
+}
+
+func (f *Follower) fetchSnapshotPart(ctx context.Context, endOffset int64, epoch int32, position int64) (*kmsg.FetchSnapshotResponseTopicPartition, error) {
+	req := kmsg.NewPtrFetchSnapshotRequest()
+	req.ClusterID = &f.o.ClusterID
+	req.ReplicaID = f.o.NodeID
+	req.MaxBytes = f.o.MaxBytes
+	part := kmsg.NewFetchSnapshotRequestTopicPartition()
+	part.CurrentLeaderEpoch = -1
+	part.SnapshotID.EndOffset, part.SnapshotID.Epoch = endOffset, epoch
+	part.Position = position
+	topic := kmsg.NewFetchSnapshotRequestTopic()
+	topic.Topic = meta.TopicName
+	topic.Partitions = append(topic.Partitions, part)
+	req.Topics = append(req.Topics, topic)
+	r, err := f.o.Controller.Call(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	resp, ok := r.(*kmsg.FetchSnapshotResponse)
+	if !ok {
+		return nil, fmt.Errorf("the controller answered FetchSnapshot with %T", r)
+	}
+	if err := codeError(resp.ErrorCode); err != nil {
+		return nil, err
+	}
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return nil, errors.New("the controller's FetchSnapshot answer has not exactly one partition")
+	}
+	p := &resp.Topics[0].Partitions[0]
+	return p, codeError(p.ErrorCode)
+}
+
+// publish hands the delta to the subscribers and makes its image the current one.
+func (f *Follower) publish(d *meta.Delta) {
+	for _, fn := range f.subscribers {
+		fn(d)
+	}
+	f.image.Store(d.Next)
+	f.mu.Lock()
+	close(f.changed)
+	f.changed = make(chan struct{})
+	f.mu.Unlock()
+}
+
+// codeError is the error a response's code stands for, nil for none.
+func codeError(code int16) error {
+	if code == 0 {
+		return nil
+	}
+	return &api.Error{Code: api.Code(code)}
+}

@@ -1,0 +1,303 @@
+package metafollow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"milena/internal/api"
+	"milena/internal/ids"
+	"milena/internal/meta"
+)
+
+// SessionOptions of a Session.
+type SessionOptions struct {
+	NodeID    int32
+	ClusterID string
+	// Incarnation is new for every start of the process.
+	Incarnation ids.UUID
+	// Endpoints are the advertised ones.
+	Endpoints []meta.Endpoint
+	Features  []meta.FeatureRange
+	Rack      *string
+	LogDirs   []ids.UUID
+	// OfflineDirs returns those of LogDirs that have failed; nil if none ever does.
+	OfflineDirs func() []ids.UUID
+	// PreviousEpoch is the broker epoch that the last clean shutdown left behind, -1 if
+	// there is none (KIP-966).
+	PreviousEpoch int64
+
+	// Controller is used by the session alone: a heartbeat must not wait behind others.
+	Controller Caller
+	Follower   *Follower
+	// Heartbeat is the pause between heartbeats (broker.heartbeat.interval.ms). Default 2 s.
+	Heartbeat time.Duration
+	// Retry is the pause after a failed request. Default 50 ms.
+	Retry  time.Duration
+	Logger *slog.Logger // default: discards
+}
+
+// Session registers the broker with the controller and keeps it alive there.
+type Session struct {
+	o     SessionOptions
+	epoch atomic.Int64
+
+	registered chan struct{} // closed when the epoch is known
+	ready      chan struct{} // closed when the broker was unfenced and sees it itself
+	stopped    chan struct{} // closed when the controller let the broker stop
+	wake       chan struct{} // a heartbeat is due now
+
+	wantShutdown           atomic.Bool
+	onceRegistered         sync.Once
+	onceReady, onceStopped sync.Once
+	lastSuccess            atomic.Int64 // unix nanoseconds of the last answered heartbeat
+}
+
+// NewSession returns a session; Run starts it.
+func NewSession(o SessionOptions) *Session {
+	if o.Heartbeat <= 0 {
+		o.Heartbeat = 2 * time.Second
+	}
+	if o.Retry <= 0 {
+		o.Retry = 50 * time.Millisecond
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Session{
+		o: o, registered: make(chan struct{}), ready: make(chan struct{}),
+		stopped: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	s.epoch.Store(-1)
+	return s
+}
+
+// Epoch is the broker epoch the controller gave, -1 before it did.
+func (s *Session) Epoch() int64 { return s.epoch.Load() }
+
+// Registered is closed when the controller has registered this incarnation.
+func (s *Session) Registered() <-chan struct{} { return s.registered }
+
+// Ready is closed when the broker was unfenced for the first time and its own metadata
+// says so: clients may come.
+func (s *Session) Ready() <-chan struct{} { return s.ready }
+
+// LastContact is when the controller last answered a heartbeat, zero if it never did.
+func (s *Session) LastContact() time.Time {
+	if ns := s.lastSuccess.Load(); ns != 0 {
+		return time.Unix(0, ns)
+	}
+	return time.Time{}
+}
+
+// Run registers the broker and sends heartbeats until the context ends or the controller
+// refuses the broker for good (another cluster id, a duplicate id), which is returned.
+func (s *Session) Run(ctx context.Context) error {
+	if err := s.register(ctx); err != nil {
+		return err
+	}
+	for {
+		again, err := s.beat(ctx)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(again):
+		case <-s.wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Shutdown asks the controller to move this broker's leaderships away, and returns when
+// it agrees that the broker stops, or with the context's error. Run must be running.
+func (s *Session) Shutdown(ctx context.Context) error {
+	s.wantShutdown.Store(true)
+	s.beatNow()
+	select {
+	case <-s.stopped:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Session) beatNow() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Session) register(ctx context.Context) error {
+	req := kmsg.NewPtrBrokerRegistrationRequest()
+	req.BrokerID = s.o.NodeID
+	req.ClusterID = s.o.ClusterID
+	req.IncarnationID = s.o.Incarnation
+	req.Rack = s.o.Rack
+	req.PreviousBrokerEpoch = s.o.PreviousEpoch
+	for _, d := range s.o.LogDirs {
+		req.LogDirs = append(req.LogDirs, d)
+	}
+	for _, e := range s.o.Endpoints {
+		l := kmsg.NewBrokerRegistrationRequestListener()
+		l.Name, l.Host, l.Port, l.SecurityProtocol = e.Name, e.Host, e.Port, e.SecurityProtocol
+		req.Listeners = append(req.Listeners, l)
+	}
+	for _, f := range s.o.Features {
+		kf := kmsg.NewBrokerRegistrationRequestFeature()
+		kf.Name, kf.MinSupportedVersion, kf.MaxSupportedVersion = f.Name, f.Min, f.Max
+		req.Features = append(req.Features, kf)
+	}
+	for failures := 0; ; failures++ {
+		epoch, err := s.tryRegister(ctx, req)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil:
+			s.epoch.Store(epoch)
+			s.onceRegistered.Do(func() { close(s.registered) })
+			s.o.Logger.Info("registered with the controller", "broker", s.o.NodeID, "epoch", epoch)
+			return nil
+		case final(err):
+			return fmt.Errorf("broker %d can't register: %w", s.o.NodeID, err)
+		case failures%20 == quietFailures:
+			s.o.Logger.Warn("registering with the controller failed, retrying", "broker", s.o.NodeID, "error", err)
+		}
+		select {
+		case <-time.After(s.o.Retry * time.Duration(min(failures+1, 20))):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// quietFailures is how many attempts to register may fail before it is worth a line: the
+// controller of a node that starts takes a moment.
+const quietFailures = 5
+
+// final reports whether a registration that failed so will never succeed. A duplicate id
+// is not: the session of this broker's last incarnation may not have ended yet.
+func final(err error) bool {
+	var e *api.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code {
+	case api.InconsistentClusterID, api.UnsupportedVersion, api.InvalidRegistration, api.BrokerIDNotRegistered:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Session) tryRegister(ctx context.Context, req *kmsg.BrokerRegistrationRequest) (epoch int64, err error) {
+	r, err := s.o.Controller.Call(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	resp, ok := r.(*kmsg.BrokerRegistrationResponse)
+	if !ok {
+		return 0, fmt.Errorf("the controller answered BrokerRegistration with %T", r)
+	}
+	return resp.BrokerEpoch, codeError(resp.ErrorCode)
+}
+
+// beat sends one heartbeat and says when the next is due.
+func (s *Session) beat(ctx context.Context) (again time.Duration, err error) {
+	epoch := s.Epoch()
+	img := s.o.Follower.Image()
+	self := img.Broker(s.o.NodeID)
+	caughtUp := self != nil && self.Epoch == epoch
+	if !caughtUp {
+		// Not worth a heartbeat before the registration has come back by the log.
+		if img, err = s.waitImage(ctx, epoch); img == nil {
+			return s.o.Retry, err
+		}
+	}
+	req := kmsg.NewPtrBrokerHeartbeatRequest()
+	req.BrokerID, req.BrokerEpoch = s.o.NodeID, epoch
+	req.CurrentMetadataOffset = img.Offset
+	req.WantShutdown = s.wantShutdown.Load()
+	if s.o.OfflineDirs != nil {
+		for _, d := range s.o.OfflineDirs() {
+			req.OfflineLogDirs = append(req.OfflineLogDirs, d)
+		}
+	}
+	r, err := s.o.Controller.Call(ctx, req)
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	var resp *kmsg.BrokerHeartbeatResponse
+	if err == nil {
+		var ok bool
+		if resp, ok = r.(*kmsg.BrokerHeartbeatResponse); !ok {
+			err = fmt.Errorf("the controller answered BrokerHeartbeat with %T", r)
+		} else {
+			err = codeError(resp.ErrorCode)
+		}
+	}
+	switch {
+	case errors.Is(err, &api.Error{Code: api.StaleBrokerEpoch}), errors.Is(err, &api.Error{Code: api.BrokerIDNotRegistered}):
+		s.o.Logger.Warn("the controller has dropped this broker's registration, registering again", "broker", s.o.NodeID)
+		return 0, s.register(ctx)
+	case err != nil:
+		s.o.Logger.Warn("heartbeat failed, retrying", "broker", s.o.NodeID, "error", err)
+		return s.o.Retry * 4, nil
+	}
+	s.lastSuccess.Store(time.Now().UnixNano())
+	return s.answered(ctx, resp)
+}
+
+// waitImage waits a while for the image that holds the registration; nil if it has not
+// come yet.
+func (s *Session) waitImage(ctx context.Context, epoch int64) (*meta.Image, error) {
+	wait, cancel := context.WithTimeout(ctx, s.o.Heartbeat)
+	defer cancel()
+	img, err := s.o.Follower.Wait(wait, func(img *meta.Image) bool {
+		b := img.Broker(s.o.NodeID)
+		return b != nil && b.Epoch >= epoch
+	})
+	if err != nil && ctx.Err() == nil {
+		// Late, but the session must be kept: tell the controller where we are.
+		return s.o.Follower.Image(), nil
+	}
+	return img, err
+}
+
+func (s *Session) answered(ctx context.Context, resp *kmsg.BrokerHeartbeatResponse) (time.Duration, error) {
+	switch {
+	case resp.ShouldShutdown:
+		s.onceStopped.Do(func() { close(s.stopped) })
+	case s.wantShutdown.Load():
+		return s.o.Retry, nil
+	case resp.IsFenced:
+		return s.o.Retry, nil
+	default:
+		select {
+		case <-s.ready:
+		default:
+			return s.becomeReady(ctx)
+		}
+	}
+	return s.o.Heartbeat, nil
+}
+
+// becomeReady waits until the broker's own metadata shows it unfenced.
+func (s *Session) becomeReady(ctx context.Context) (time.Duration, error) {
+	wait, cancel := context.WithTimeout(ctx, s.o.Heartbeat)
+	defer cancel()
+	_, err := s.o.Follower.Wait(wait, func(img *meta.Image) bool { return img.Alive(s.o.NodeID) })
+	if err == nil {
+		s.onceReady.Do(func() { close(s.ready) })
+		s.o.Logger.Info("unfenced", "broker", s.o.NodeID, "epoch", s.Epoch())
+	}
+	return s.o.Heartbeat, ctx.Err()
+}
