@@ -1,0 +1,208 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+
+	"milena/internal/api"
+	"milena/internal/partlog"
+)
+
+// ErrEpochAboveLeader is in the error of AppendAsIs when a batch carries a
+// leader epoch above the partition's own: nothing was appended.
+var ErrEpochAboveLeader = errors.New("replica: batch epoch above the leader epoch")
+
+// AnyEpoch is for appends that don't depend on the leader epoch.
+const AnyEpoch int32 = -1
+
+// AppendOptions say how to append.
+type AppendOptions struct {
+	Origin partlog.Origin
+	// Acks is the produce request's: with -1 too few in-sync replicas refuse
+	// the append (NOT_ENOUGH_REPLICAS).
+	Acks int16
+	// Epoch must be the partition's leader epoch, or AnyEpoch.
+	Epoch int32
+	// TxnVersion is the transaction version of the request (KIP-890).
+	TxnVersion int16
+}
+
+// Append appends batches as the leader: offsets and epoch are stamped into
+// batches in place. It doesn't wait for replication: see AwaitHW. Errors
+// carry a Kafka code; a gate's error is returned as it is.
+func (p *Partition) Append(batches []byte, o AppendOptions) (partlog.AppendInfo, error) {
+	p.mu.RLock()
+	s, err := p.admit(o.Epoch, o.Origin)
+	if err == nil && o.Acks == -1 {
+		if minISR := p.settings.Load().MinISR; underMinISR(s, minISR) {
+			err = api.Errorf(api.NotEnoughReplicas, "%s has %d in-sync replicas, min.insync.replicas is %d", p.name(), len(s.isr), minISR)
+		}
+	}
+	if err != nil {
+		p.mu.RUnlock()
+		return partlog.AppendInfo{FirstOffset: -1}, err
+	}
+	info, err := p.log.Append(batches, partlog.AppendOptions{LeaderEpoch: s.epoch, Origin: o.Origin, MaxEpoch: -1, TxnVersion: o.TxnVersion})
+	return p.appended(s, info, err)
+}
+
+// admit says whether origin may append now. mu is held.
+func (p *Partition) admit(epoch int32, origin partlog.Origin) (*state, error) {
+	s, err := p.leading(epoch)
+	if err != nil {
+		return nil, err
+	}
+	if p.gate != nil {
+		if err := p.gate(origin); err != nil {
+			return nil, err
+		}
+	}
+	if origin == partlog.OriginClient || origin == partlog.OriginMirror {
+		if err := p.m.opts.Dirs.CheckSpace(p.log); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// appended finishes an append: it moves the high watermark and wakes. mu is
+// held shared and released.
+func (p *Partition) appended(s *state, info partlog.AppendInfo, err error) (partlog.AppendInfo, error) {
+	if err != nil || info.Duplicate {
+		p.mu.RUnlock()
+		return info, p.storageError(err)
+	}
+	mv := p.advance(s, int(info.Bytes))
+	p.mu.RUnlock()
+	if len(s.replicas) > 1 {
+		p.touchAppended(int(info.Bytes))
+	}
+	p.announce(mv)
+	return info, nil
+}
+
+// AsIsOptions say how AppendAsIs appends.
+type AsIsOptions struct {
+	// Epoch must be the partition's leader epoch, or AnyEpoch.
+	Epoch int32
+	// LogStart, if above the log start offset, becomes it (at most the high
+	// watermark).
+	LogStart int64
+}
+
+// AppendAsIs appends batches that carry offsets and epochs, as the leader of
+// a partition that copies another cluster's; the gate is asked for
+// OriginMirror. Every batch's epoch must be at most the leader epoch, else
+// the error has ErrEpochAboveLeader in it and nothing is appended.
+func (p *Partition) AppendAsIs(batches []byte, o AsIsOptions) (partlog.AppendInfo, error) {
+	p.mu.RLock()
+	s, err := p.admit(o.Epoch, partlog.OriginMirror)
+	if err != nil {
+		p.mu.RUnlock()
+		return partlog.AppendInfo{FirstOffset: -1}, err
+	}
+	info, err := p.log.AppendAsIs(batches, partlog.AppendOptions{MaxEpoch: s.epoch, Origin: partlog.OriginMirror})
+	switch {
+	case errors.Is(err, partlog.ErrEpochAbove):
+		p.mu.RUnlock()
+		return partlog.AppendInfo{FirstOffset: -1}, fmt.Errorf("%s at leader epoch %d: %w: %w", p.name(), s.epoch, ErrEpochAboveLeader, err)
+	case errors.Is(err, partlog.ErrCorrupt), errors.Is(err, partlog.ErrOffsetOrder), errors.Is(err, partlog.ErrEpochOrder):
+		p.mu.RUnlock()
+		return partlog.AppendInfo{FirstOffset: -1}, fmt.Errorf("%s: %w", p.name(), err)
+	}
+	info, err = p.appended(s, info, err)
+	if err == nil {
+		p.countReplicated(info)
+	}
+	if err == nil && o.LogStart > p.log.StartOffset() {
+		err = p.AdvanceLogStart(o.LogStart)
+	}
+	return info, err
+}
+
+// AdvanceLogStart moves the log start up to off, at most the high watermark.
+func (p *Partition) AdvanceLogStart(off int64) error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if s := p.st.Load(); s.gone != nil {
+		return s.gone
+	}
+	moved, err := p.log.AdvanceStart(min(off, p.hw.Load()))
+	if moved {
+		p.touchStart()
+	}
+	return p.storageError(err)
+}
+
+// DeleteRecords moves the log start to off (-1: the high watermark) and
+// returns the log start that all replicas have reached. Errors carry
+// OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION where the
+// topic doesn't delete.
+func (p *Partition) DeleteRecords(off int64) (low int64, err error) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if _, err := p.leading(-1); err != nil {
+		return -1, err
+	}
+	if p.gate != nil {
+		if err := p.gate(partlog.OriginClient); err != nil {
+			return -1, err
+		}
+	}
+	if !p.settings.Load().Log.Delete {
+		return -1, api.Errorf(api.PolicyViolation, "records of %s can't be deleted: cleanup.policy doesn't contain delete", p.topic.name)
+	}
+	hw := p.hw.Load()
+	if off == -1 {
+		off = hw
+	}
+	if off < 0 || off > hw {
+		return -1, api.Errorf(api.OffsetOutOfRange, "offset %d of %s is above the high watermark %d", off, p.name(), hw)
+	}
+	if _, err := p.log.AdvanceStart(off); err != nil {
+		return -1, p.storageError(err)
+	}
+	p.touchStart()
+	p.hwMu.Lock()
+	defer p.hwMu.Unlock()
+	return lowWatermark(p.log.StartOffset(), p.followers), nil
+}
+
+// TruncateTo cuts everything at or above off; the high watermark becomes at
+// most off. Produces that wait for what is cut fail.
+func (p *Partition) TruncateTo(off int64) error {
+	return p.truncate(off, func() error { _, err := p.log.TruncateTo(off); return err })
+}
+
+// TruncateFullyAndStartAt empties the log, which then starts at off.
+func (p *Partition) TruncateFullyAndStartAt(off int64) error {
+	return p.truncate(off, func() error { return p.log.TruncateFullyAndStartAt(off) })
+}
+
+func (p *Partition) truncate(off int64, cut func() error) error {
+	p.mu.Lock()
+	s := p.st.Load()
+	if s.gone != nil {
+		p.mu.Unlock()
+		return s.gone
+	}
+	err := cut()
+	if err != nil {
+		p.mu.Unlock()
+		return p.storageError(err)
+	}
+	end := p.log.EndOffset()
+	p.hwMu.Lock()
+	if old := p.hw.Load(); old > end || old < p.log.StartOffset() {
+		hw := max(min(old, end), p.log.StartOffset())
+		p.hw.Store(hw)
+		p.log.UpdateHighWatermark(hw)
+	}
+	p.unseen = 0
+	p.hwMu.Unlock()
+	woken := p.takeWaiters(func(w *waiter) bool { return w.offset > end })
+	p.mu.Unlock()
+	fail(woken, api.Errorf(api.NotLeaderOrFollower, "%s was truncated to %d; send the records again", p.name(), off))
+	p.touchAll()
+	return nil
+}
