@@ -1,0 +1,154 @@
+package mirrorstate
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"milena/internal/api"
+	"milena/internal/coord"
+	"milena/internal/machine"
+	"milena/internal/meta"
+	"milena/internal/mirrormsg"
+)
+
+// Topic is the internal topic that holds the states.
+const Topic = "__mirror_state"
+
+// ServiceOptions configure a Service. NodeID, Open and Logger are required.
+type ServiceOptions struct {
+	NodeID int32
+	Open   coord.OpenLog
+	// Check is asked before each command whether the partition would take an append; nil: always.
+	Check func(partition int32) error
+	// WriteTimeout is mirror.coordinator.write.timeout.ms.
+	WriteTimeout time.Duration
+	// MaxAttempts is mirror.failed.retry.max.attempts.
+	MaxAttempts int16
+	Logger      *slog.Logger
+	// Loaded is told when a shard has loaded, so that its partitions look again.
+	Loaded func(partition int32)
+}
+
+// Service reads and writes the states whose coordinator this broker is. Its methods may be called from any goroutine.
+type Service struct {
+	o     ServiceOptions
+	hosts *coord.Hosts[*Shard]
+
+	mu      sync.Mutex
+	mirrors map[string]bool // that exist by metadata
+	wg      sync.WaitGroup
+}
+
+// NewService returns a Service without shards: Apply brings them.
+func NewService(o ServiceOptions) *Service {
+	s := &Service{o: o, mirrors: map[string]bool{}}
+	s.hosts = coord.NewHosts(coord.Options[*Shard]{
+		Topic: Topic, NodeID: o.NodeID, Open: o.Open, Check: o.Check, Logger: o.Logger,
+		New: func(int32) *Shard { return NewShard(Options{MaxAttempts: o.MaxAttempts, Logger: o.Logger}) },
+		Loaded: func(p int32) {
+			s.forgetGone()
+			if o.Loaded != nil {
+				o.Loaded(p)
+			}
+		},
+	})
+	return s
+}
+
+// Close unloads all shards.
+func (s *Service) Close() {
+	s.hosts.Close()
+	s.wg.Wait()
+}
+
+// Apply follows the metadata: the leadership of shards, and deleted mirrors, of which nothing is kept.
+func (s *Service) Apply(d *meta.Delta) {
+	s.hosts.Apply(d)
+	gone := false
+	s.mu.Lock()
+	for _, r := range d.Configs {
+		if r.Type != meta.ResourceClusterMirror {
+			continue
+		}
+		if len(d.Next.Config(r.Type, r.Name)) > 0 {
+			s.mirrors[r.Name] = true
+		} else if s.mirrors[r.Name] {
+			delete(s.mirrors, r.Name)
+			gone = true
+		}
+	}
+	s.mu.Unlock()
+	if gone {
+		s.wg.Go(s.forgetGone)
+	}
+}
+
+// forgetGone writes tombstones for the partitions of mirrors that don't exist. What fails is tried at the next load.
+func (s *Service) forgetGone() {
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.WriteTimeout)
+	defer cancel()
+	gone := func(k Key) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return !s.mirrors[k.Mirror]
+	}
+	for _, sh := range s.hosts.All() {
+		if _, err := sh.Do(ctx, func(m *Shard) machine.Command { return m.Forget(gone) }); err != nil && !errors.Is(err, machine.ErrLoading) {
+			s.o.Logger.Warn("states of deleted mirrors could not be removed", "partition", sh.Partition(), "error", err)
+		}
+	}
+}
+
+// Read returns the status of a partition. A leader of the data partition gives its leader epoch, -1 otherwise.
+func (s *Service) Read(ctx context.Context, k Key, leaderEpoch int32) (Status, error) {
+	out, err := s.do(ctx, k, func(m *Shard) machine.Command { return m.Read([]Key{k}, []int32{leaderEpoch}) })
+	if err != nil {
+		return newStatus(), err
+	}
+	return out.([]Status)[0], nil
+}
+
+// Write makes one change; a refusal is an *api.Error. The mirror has to exist.
+func (s *Service) Write(ctx context.Context, w Write) (Status, error) {
+	s.mu.Lock()
+	known := s.mirrors[w.Key.Mirror]
+	s.mu.Unlock()
+	if !known {
+		return newStatus(), api.Errorf(api.UnknownClusterMirror, "there is no mirror %s", w.Key.Mirror)
+	}
+	out, err := s.do(ctx, w.Key, func(m *Shard) machine.Command { return m.Write([]Write{w}) })
+	if err != nil {
+		return newStatus(), err
+	}
+	r := out.([]WriteResult)[0]
+	return r.Status, r.Err
+}
+
+func (s *Service) do(ctx context.Context, k Key, cmd func(*Shard) machine.Command) (any, error) {
+	n := s.hosts.Count()
+	if n == 0 {
+		return nil, api.Errorf(api.CoordinatorNotAvailable, "%s does not exist yet", Topic)
+	}
+	sh, err := s.hosts.Shard(mirrormsg.Slot(k.Slot(), n))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.o.WriteTimeout)
+	defer cancel()
+	out, err := sh.Do(ctx, cmd)
+	return out, coded(err)
+}
+
+// coded maps errors of the runtime to what a client of a coordinator gets.
+func coded(err error) error {
+	switch {
+	case errors.Is(err, machine.ErrLoading):
+		return &api.Error{Code: api.CoordinatorLoadInProgress, Message: "the mirror state coordinator is loading", Err: err}
+	case errors.Is(err, machine.ErrLost), errors.Is(err, machine.ErrClosed):
+		return &api.Error{Code: api.NotCoordinator, Message: "the mirror state coordinator has moved", Err: err}
+	}
+	return err
+}
