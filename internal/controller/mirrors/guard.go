@@ -1,0 +1,54 @@
+package mirrors
+
+import (
+	"slices"
+
+	"milena/internal/api"
+	"milena/internal/config"
+	"milena/internal/controller"
+	"milena/internal/meta"
+	"milena/internal/mirrormsg"
+)
+
+// Guard refuses changes that clients ask for and that a mirror owns (spec D10, D7): more partitions, deletion, and
+// configs that the next sync would overwrite. What belongs to a stopped topic is the operator's again.
+func Guard(img *meta.Image, op controller.Op) *api.Error {
+	t := op.Topic
+	if t == nil || t.MirrorName == "" || mirrormsg.State(t.MirrorDesired) == mirrormsg.Stopped {
+		return nil
+	}
+	refuse := func(what string) *api.Error {
+		return api.Errorf(api.PolicyViolation, "INVALID_CLUSTER_MIRROR_STATES: topic %s belongs to mirror %s and is wished to be %s, so %s; first run "+
+			"milena mirrors stop %s --topics %s", t.Name, t.MirrorName, mirrormsg.State(t.MirrorDesired), what, t.MirrorName, t.Name)
+	}
+	switch op.Kind {
+	case controller.OpCreatePartitions:
+		return refuse("its partitions follow the source")
+	case controller.OpDeleteTopic:
+		return refuse("it can't be deleted")
+	case controller.OpAlterConfigs:
+		if key := synced(img, t, op.Keys); key != "" {
+			return refuse("the sync from the source sets its config " + key)
+		}
+	}
+	return nil
+}
+
+// synced is the first of the keys that the sync from the source sets: one that is set on the topic and not excluded.
+func synced(img *meta.Image, t *meta.Topic, keys []string) string {
+	var exclude config.Patterns
+	for _, e := range config.DescribeMirror(img.Config(meta.ResourceClusterMirror, t.MirrorName)) {
+		if e.Def.Name == "mirror.topic.properties.exclude" && e.Value != nil {
+			exclude, _ = config.ParsePatterns(*e.Value) // checked when it was set
+		}
+	}
+	have := img.Config(meta.ResourceTopic, t.Name)
+	i := slices.IndexFunc(keys, func(k string) bool {
+		_, set := have[k]
+		return set && !exclude.Match(k)
+	})
+	if i < 0 {
+		return ""
+	}
+	return keys[i]
+}

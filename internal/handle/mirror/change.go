@@ -1,0 +1,207 @@
+package mirror
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"milena/internal/api"
+	"milena/internal/coord/mirrorstate"
+	"milena/internal/meta"
+	"milena/internal/mirrormsg"
+	"milena/internal/server"
+)
+
+// settle is the pause before a state on its way to another is read again.
+const settle = 50 * time.Millisecond
+
+// check compares the actual state of every partition of a topic with the states that allow a request. A partition that is
+// on its way from one steady state to another is waited for, until ctx ends.
+func (h *Handlers) check(ctx context.Context, mirror string, t *meta.Topic, valid ...mirrormsg.State) error {
+	for i := range t.Partitions {
+		for {
+			st, err := h.o.States.Read(ctx, mirrorstate.Key{Mirror: mirror, TopicID: t.ID, Partition: int32(i)}, -1)
+			if code, _ := api.CodeOf(err); code == api.CoordinatorNotAvailable {
+				break // there is no __mirror_state yet: UNKNOWN, which passes (spec 7.9)
+			}
+			if err != nil && ctx.Err() != nil {
+				return api.Errorf(api.RequestTimedOut, "the state of %s-%d could not be read in time: %v", t.Name, i, err)
+			}
+			if err == nil && slices.Contains(valid, st.State) {
+				break
+			}
+			if err == nil && !passing(st.State) {
+				return api.Errorf(api.InvalidClusterMirrorStates, "partition %s-%d of mirror %s is %s; the request needs one of %v", t.Name, i, mirror, st.State, valid)
+			}
+			select {
+			case <-time.After(settle):
+			case <-ctx.Done():
+				return api.Errorf(api.InvalidClusterMirrorStates, "partition %s-%d of mirror %s is %s still; the request needs one of %v", t.Name, i, mirror, st.State, valid)
+			}
+		}
+	}
+	return nil
+}
+
+// passing are the states that a partition leaves by itself within moments.
+func passing(s mirrormsg.State) bool {
+	return s == mirrormsg.EpochFencing || s == mirrormsg.ULELogTruncation || s == mirrormsg.Pausing || s == mirrormsg.Stopping
+}
+
+// start checks that the topics are not being mirrored, fills in what the client didn't know of the source's topics, and
+// forwards (4.4).
+func (h *Handlers) start(ctx context.Context, r *server.Request) {
+	req := mirrormsg.NewStartMirrorTopicsRequest()
+	err := r.Decode(&req)
+	if err == nil {
+		err = h.prepareStart(ctx, &req)
+	}
+	if err == nil {
+		h.pass(ctx, r, &req)
+		return
+	}
+	resp := &mirrormsg.StartMirrorTopicsResponse{}
+	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	reply(r, resp, resp.ErrorCode)
+}
+
+func (h *Handlers) prepareStart(ctx context.Context, req *mirrormsg.StartMirrorTopicsRequest) error {
+	ctx, cancel := within(ctx, req.TimeoutMs)
+	defer cancel()
+	img := h.o.Image()
+	if err := h.mirrorError(img, req.MirrorName); err != nil {
+		return err
+	}
+	var unknown []string
+	for _, rt := range req.Topics {
+		if rt.TopicID.IsZero() || rt.NumPartitions <= 0 {
+			unknown = append(unknown, rt.TopicName)
+		}
+		t := img.TopicByName(rt.TopicName)
+		if t == nil {
+			continue // it will be created
+		}
+		if s := mirrormsg.State(t.MirrorDesired); t.MirrorName == req.MirrorName && s != mirrormsg.Stopped && s != mirrormsg.Unknown {
+			return api.Errorf(api.InvalidClusterMirrorStates, "topic %s of mirror %s is wished to be %s already", t.Name, req.MirrorName, s)
+		}
+		if err := h.check(ctx, req.MirrorName, t, mirrormsg.Stopped, mirrormsg.Unknown); err != nil {
+			return err
+		}
+	}
+	if len(unknown) > 0 {
+		// A source that can't be asked now is no error: the refresh creates the topics later.
+		found, err := h.o.Manager.SourceTopics(ctx, req.MirrorName, unknown)
+		if err != nil {
+			h.o.Logger.Warn("the source could not be asked for topics to start", "mirror", req.MirrorName, "error", err)
+		}
+		for i := range req.Topics {
+			if s := found[req.Topics[i].TopicName]; s != nil {
+				req.Topics[i].TopicID, req.Topics[i].NumPartitions = s.ID, s.Partitions
+			}
+		}
+	}
+	req.StateOffset = img.Offset
+	return nil
+}
+
+// change validates the topics of Stop, Pause and Resume and returns the metadata offset it looked at.
+func (h *Handlers) change(ctx context.Context, mirror string, names []string, timeoutMs int32, already mirrormsg.State, valid ...mirrormsg.State) (int64, error) {
+	ctx, cancel := within(ctx, timeoutMs)
+	defer cancel()
+	img := h.o.Image()
+	if err := h.mirrorError(img, mirror); err != nil {
+		return -1, err
+	}
+	for _, n := range names {
+		t := img.TopicByName(n)
+		if t == nil || t.MirrorName != mirror || mirrormsg.State(t.MirrorDesired) == already {
+			continue // the controller answers, per topic
+		}
+		if err := h.check(ctx, mirror, t, valid...); err != nil {
+			return -1, err
+		}
+	}
+	return img.Offset, nil
+}
+
+// stop (4.5).
+func (h *Handlers) stop(ctx context.Context, r *server.Request) {
+	req := mirrormsg.NewStopMirrorTopicsRequest()
+	err := r.Decode(&req)
+	if err == nil {
+		names := make([]string, len(req.Topics))
+		for i, t := range req.Topics {
+			names[i] = t.TopicName
+		}
+		req.StateOffset, err = h.change(ctx, req.MirrorName, names, req.TimeoutMs, mirrormsg.Stopped, mirrormsg.Mirroring, mirrormsg.Paused, mirrormsg.Failed)
+	}
+	if err == nil {
+		h.pass(ctx, r, &req)
+		return
+	}
+	resp := &mirrormsg.StopMirrorTopicsResponse{}
+	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	reply(r, resp, resp.ErrorCode)
+}
+
+// pause (4.6).
+func (h *Handlers) pause(ctx context.Context, r *server.Request) {
+	req := mirrormsg.NewPauseMirrorTopicsRequest()
+	err := r.Decode(&req)
+	if err == nil {
+		names := make([]string, len(req.Topics))
+		for i, t := range req.Topics {
+			names[i] = t.TopicName
+		}
+		req.StateOffset, err = h.change(ctx, req.MirrorName, names, req.TimeoutMs, mirrormsg.Unknown, mirrormsg.Mirroring)
+	}
+	if err == nil {
+		h.pass(ctx, r, &req)
+		return
+	}
+	resp := &mirrormsg.PauseMirrorTopicsResponse{}
+	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	reply(r, resp, resp.ErrorCode)
+}
+
+// resume (4.7).
+func (h *Handlers) resume(ctx context.Context, r *server.Request) {
+	req := mirrormsg.NewResumeMirrorTopicsRequest()
+	err := r.Decode(&req)
+	if err == nil {
+		names := make([]string, len(req.Topics))
+		for i, t := range req.Topics {
+			names[i] = t.TopicName
+		}
+		req.StateOffset, err = h.change(ctx, req.MirrorName, names, req.TimeoutMs, mirrormsg.Unknown, mirrormsg.Paused)
+	}
+	if err == nil {
+		h.pass(ctx, r, &req)
+		return
+	}
+	resp := &mirrormsg.ResumeMirrorTopicsResponse{}
+	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	reply(r, resp, resp.ErrorCode)
+}
+
+// delete (4.8): every partition of the mirror has to be stopped.
+func (h *Handlers) delete(ctx context.Context, r *server.Request) {
+	req := mirrormsg.NewDeleteClusterMirrorRequest()
+	err := r.Decode(&req)
+	if err == nil {
+		var names []string
+		for t := range h.o.Image().Topics() {
+			if t.MirrorName == req.MirrorName {
+				names = append(names, t.Name)
+			}
+		}
+		req.StateOffset, err = h.change(ctx, req.MirrorName, names, req.TimeoutMs, mirrormsg.Unknown, mirrormsg.Stopped)
+	}
+	if err == nil {
+		h.pass(ctx, r, &req)
+		return
+	}
+	resp := &mirrormsg.DeleteClusterMirrorResponse{}
+	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	reply(r, resp, resp.ErrorCode)
+}

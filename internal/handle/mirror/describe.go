@@ -1,0 +1,184 @@
+package mirror
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"milena/internal/api"
+	"milena/internal/coord/mirrorstate"
+	"milena/internal/meta"
+	"milena/internal/mirrormsg"
+	"milena/internal/server"
+)
+
+const (
+	bootstrapKey = "bootstrap.servers"
+	sourceIDKey  = "mirror.source.cluster.id"
+)
+
+// list answers from this broker's metadata (4.9).
+func (h *Handlers) list(_ context.Context, r *server.Request) {
+	req := &mirrormsg.ListClusterMirrorsRequest{}
+	resp := &mirrormsg.ListClusterMirrorsResponse{}
+	err := r.Decode(req)
+	img := h.o.Image()
+	if err == nil {
+		err = h.featureError(img)
+	}
+	var states []mirrormsg.State
+	for _, name := range req.DesiredMirrorStateFilter {
+		s, bad := mirrormsg.ParseState(name)
+		if bad != nil && err == nil {
+			err = api.Errorf(api.InvalidRequest, "%v", bad)
+		}
+		states = append(states, s)
+	}
+	if len(states) == 0 {
+		states = []mirrormsg.State{mirrormsg.Mirroring, mirrormsg.Paused}
+	}
+	if err == nil {
+		for name, own := range img.Configs(meta.ResourceClusterMirror) {
+			if len(req.MirrorNameFilter) > 0 && !slices.Contains(req.MirrorNameFilter, name) ||
+				len(req.SourceClusterIDFilter) > 0 && !slices.Contains(req.SourceClusterIDFilter, own[sourceIDKey]) {
+				continue
+			}
+			m := mirrormsg.ListedMirror{MirrorName: name, SourceBootstrap: own[bootstrapKey], SourceClusterID: own[sourceIDKey], TopicNames: []string{}}
+			for t := range img.Topics() {
+				if t.MirrorName != name {
+					continue
+				}
+				s := mirrormsg.State(t.MirrorDesired)
+				if s == mirrormsg.Mirroring {
+					m.TopicCount++
+				}
+				if slices.Contains(states, s) {
+					m.TopicNames = append(m.TopicNames, t.Name)
+				}
+			}
+			resp.Mirrors = append(resp.Mirrors, m)
+		}
+	}
+	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	reply(r, resp, resp.ErrorCode)
+}
+
+// describe collects states and progress of the chosen partitions (4.10).
+func (h *Handlers) describe(ctx context.Context, r *server.Request) {
+	req := &mirrormsg.DescribeClusterMirrorsRequest{}
+	resp := &mirrormsg.DescribeClusterMirrorsResponse{}
+	err := r.Decode(req)
+	img := h.o.Image()
+	if err == nil {
+		err = h.featureError(img)
+	}
+	if err == nil {
+		ctx, cancel := within(ctx, req.TimeoutMs)
+		defer cancel()
+		names := req.MirrorNames
+		if names == nil {
+			for name := range img.Configs(meta.ResourceClusterMirror) {
+				names = append(names, name)
+			}
+		}
+		for _, name := range names {
+			own := img.Config(meta.ResourceClusterMirror, name)
+			if req.ClusterID != nil && len(own) > 0 && own[sourceIDKey] != *req.ClusterID {
+				continue
+			}
+			resp.Mirrors = append(resp.Mirrors, h.describeMirror(ctx, img, name, own, req))
+		}
+	}
+	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	reply(r, resp, resp.ErrorCode)
+}
+
+func (h *Handlers) describeMirror(ctx context.Context, img *meta.Image, name string, own map[string]string, req *mirrormsg.DescribeClusterMirrorsRequest) mirrormsg.DescribedMirror {
+	m := mirrormsg.NewDescribedMirror()
+	m.MirrorName = name
+	if len(own) == 0 {
+		m.ErrorCode, m.ErrorMessage = codeAndText(api.Errorf(api.UnknownClusterMirror, "there is no mirror %s", name))
+		return m
+	}
+	for key, at := range map[string]**string{bootstrapKey: &m.SourceBootstrap, sourceIDKey: &m.SourceClusterID} {
+		if v, ok := own[key]; ok {
+			*at = &v
+		}
+	}
+	for t := range img.Topics() {
+		if t.MirrorName != name {
+			continue
+		}
+		parts, ok := wanted(req.TopicPartitions, t)
+		if !ok {
+			continue
+		}
+		dt := mirrormsg.DescribedMirrorTopic{TopicName: t.Name}
+		for _, p := range parts {
+			dp, err := h.describePartition(ctx, name, t, p, req)
+			if err != nil && req.ClusterID != nil {
+				// A peer must not take a missing answer for "no last mirror epoch": it would cut everything.
+				m.ErrorCode, m.ErrorMessage = codeAndText(err)
+				m.Topics = nil
+				return m
+			}
+			dt.Partitions = append(dt.Partitions, dp)
+		}
+		m.Topics = append(m.Topics, dt)
+	}
+	return m
+}
+
+// wanted are the partitions of a topic that the filter asks for, all without one.
+func wanted(filter []mirrormsg.DescribeMirrorTopicFilter, t *meta.Topic) ([]int32, bool) {
+	all := make([]int32, len(t.Partitions))
+	for i := range all {
+		all[i] = int32(i)
+	}
+	if filter == nil {
+		return all, true
+	}
+	for _, f := range filter {
+		if f.TopicName != t.Name {
+			continue
+		}
+		if len(f.Partitions) == 0 {
+			return all, true
+		}
+		return slices.DeleteFunc(all, func(p int32) bool { return !slices.Contains(f.Partitions, p) }), true
+	}
+	return nil, false
+}
+
+func (h *Handlers) describePartition(ctx context.Context, mirror string, t *meta.Topic, p int32, req *mirrormsg.DescribeClusterMirrorsRequest) (mirrormsg.DescribedMirrorPartition, error) {
+	dp := mirrormsg.NewDescribedMirrorPartition()
+	dp.PartitionIndex, dp.StateValue = p, mirrormsg.Unknown.String()
+	var failed error
+	if req.IncludeMirrorState || req.ClusterID != nil {
+		st, err := h.o.States.Read(ctx, mirrorstate.Key{Mirror: mirror, TopicID: t.ID, Partition: p}, -1)
+		if err != nil {
+			failed = err
+		} else {
+			dp.StateValue, dp.RetryAttempt = st.State.String(), st.RetryAttempt
+			if st.Error != "" {
+				dp.ErrorMessage = &st.Error
+			}
+			if req.ClusterID != nil {
+				dp.LastMirrorEpoch, dp.LastMirrorOffset = st.LastMirrorEpoch, st.LastMirrorOffset
+			}
+		}
+	}
+	if req.IncludeMirrorLags {
+		if mp := h.o.Manager.Partition(t.Name, p); mp != nil {
+			pr := mp.Progress(time.Now())
+			dp.DestinationOffset = pr.DestinationOffset
+			if pr.SourceOffset >= 0 && pr.Age >= 0 {
+				dp.SourceOffset, dp.SourceOffsetAgeMs = pr.SourceOffset, pr.Age.Milliseconds()
+			}
+			if dp.ErrorMessage == nil && pr.Error != "" {
+				dp.ErrorMessage = &pr.Error
+			}
+		}
+	}
+	return dp, failed
+}

@@ -1,0 +1,294 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"milena/internal/api"
+	"milena/internal/meta"
+	"milena/internal/mirrormsg"
+	"milena/internal/partlog"
+	"milena/internal/record"
+	"milena/internal/replica"
+)
+
+// mirroring sees to it that a fetcher has the partition.
+func (p *Partition) mirroring() bool {
+	if t := p.target.Load(); t != nil && !t.gone() {
+		return false
+	}
+	m, ok := p.sourceMirror()
+	if !ok {
+		return false
+	}
+	// Retention and compaction must not run on this topic by other rules than the source's: the first sync of its
+	// configs comes before the first byte (spec D7).
+	if err := m.configsOnce(p.ctx, p.tp.topic); err != nil {
+		return p.fail(fmt.Errorf("topic configs of the source: %w", err), true)
+	}
+	leader, err := p.leader(m)
+	if err != nil {
+		return p.fail(err, true)
+	}
+	t := &target{p: p, rep: p.rep, key: p.tp, topicID: leader.TopicID, sle: leader.Epoch}
+	p.target.Store(t)
+	if p.ctx.Err() != nil {
+		p.unfetch()
+		return false
+	}
+	m.fetch(leader.Addr, t)
+	return false
+}
+
+// sourceMirror is the mirror's runtime; a mirror whose configs are not here yet is waited for.
+func (p *Partition) sourceMirror() (*mirror, bool) {
+	m, err := p.mgr.mirror(p.mirror)
+	if err != nil {
+		if p.mgr.hasMirror(p.mirror) {
+			p.fail(err, true) // its configs can't be used
+		} else {
+			p.kickIn(coordinatorBackoff)
+		}
+		return nil, false
+	}
+	return m, true
+}
+
+// leader is the source leader of the partition, asked for if it isn't known.
+func (p *Partition) leader(m *mirror) (Leader, error) {
+	if l, ok := m.source.Leader(p.tp.topic, p.tp.partition); ok {
+		return l, nil
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, m.set().Client.RequestTimeout)
+	defer cancel()
+	if _, err := m.source.Refresh(ctx, []string{p.tp.topic}); err != nil {
+		return Leader{}, fmt.Errorf("no source metadata: %w", err)
+	}
+	if l, ok := m.source.Leader(p.tp.topic, p.tp.partition); ok {
+		return l, nil
+	}
+	return Leader{}, errors.New("no source metadata: the source knows no leader of the partition")
+}
+
+// truncation aligns the log with the source before the first fetch (spec 7.6 LOG_TRUNCATION, with decision D3).
+func (p *Partition) truncation() bool {
+	p.unfetch()
+	m, ok := p.sourceMirror()
+	if !ok {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, m.set().Client.RequestTimeout)
+	defer cancel()
+	last, known, err := p.commonEpoch(ctx, m)
+	if err != nil {
+		return p.fail(err, true)
+	}
+	log := p.rep.Log()
+	start, end := log.StartOffset(), log.EndOffset()
+	to := end
+	switch {
+	case known:
+		to = cutPoint(log.Epochs(), last, end)
+	case end > start && !m.set().TruncateUnrelated[p.tp.topic]:
+		return p.fail(fmt.Errorf("the topic holds %d records here that do not come from this source: they would be cut to mirror it; "+
+			"name the topic in the mirror's config mirror.truncate.unrelated.topics to allow that", end-start), false)
+	case end > start:
+		to = start
+	}
+	if to < end {
+		if err := p.cut(ctx, to, fmt.Sprintf("alignment with the source at last mirror epoch %d", last)); err != nil {
+			return p.fail(err, true)
+		}
+	}
+	return p.write(write{state: mirrormsg.Mirroring})
+}
+
+// cutPoint is where a log is cut to keep the shared history up to an epoch: the start of its first epoch above (spec A.3).
+func cutPoint(epochs []partlog.EpochEntry, last int32, end int64) int64 {
+	for _, e := range epochs {
+		if e.Epoch > last {
+			return min(e.Start, end)
+		}
+	}
+	return end
+}
+
+// commonEpoch is the last mirror epoch up to which our log and the source's share their history: the higher of what the
+// source holds from mirroring us, and what we hold from mirroring it. known is false if neither holds any. Whatever the
+// source can't answer is an error, never "none".
+func (p *Partition) commonEpoch(ctx context.Context, m *mirror) (last int32, known bool, err error) {
+	if p.status.StopWish != -1 {
+		last, known = p.status.LastMirrorEpoch, true
+	}
+	own := p.mgr.opts.ClusterID
+	back, err := m.source.MirrorsFrom(ctx, own)
+	if err != nil {
+		return 0, false, fmt.Errorf("mirrors of the source: %w", err)
+	}
+	if len(back) == 0 {
+		return last, known, nil
+	}
+	names := make([]string, 0, len(back))
+	for _, b := range back {
+		if slices.Contains(b.TopicNames, p.tp.topic) {
+			return 0, false, fmt.Errorf("Detected mirror loop for mirror %s: the source's mirror %s copies topic %s from this cluster; stop it there first",
+				p.mirror, b.MirrorName, p.tp.topic)
+		}
+		names = append(names, b.MirrorName)
+	}
+	theirs, found, err := m.source.lastMirrorEpoch(ctx, names, p.tp, own)
+	if err != nil {
+		return 0, false, fmt.Errorf("last mirror epochs of the source: %w", err)
+	}
+	if found && (!known || theirs > last) {
+		last, known = theirs, true
+	}
+	return last, known, nil
+}
+
+// fencing raises the leader epoch above the source's (spec 7.6 EPOCH_FENCING).
+func (p *Partition) fencing() bool {
+	p.unfetch()
+	m, ok := p.sourceMirror()
+	if !ok {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, m.set().Client.RequestTimeout)
+	defer cancel()
+	if _, err := m.source.Refresh(ctx, []string{p.tp.topic}); err != nil {
+		return p.fail(fmt.Errorf("no source metadata: %w", err), true)
+	}
+	l, ok := m.source.Leader(p.tp.topic, p.tp.partition)
+	if !ok {
+		return p.fail(errors.New("no source metadata: the source knows no leader of the partition"), true)
+	}
+	if err := p.bump(ctx, l.Epoch+epochIncrement); err != nil {
+		return p.fail(err, true)
+	}
+	return p.write(write{state: mirrormsg.Mirroring})
+}
+
+// bumpTimeout bounds the wait for a raised leader epoch.
+const bumpTimeout = 15 * time.Second
+
+// bump asks the controller for a leader epoch above least and waits until this broker leads with it.
+func (p *Partition) bump(ctx context.Context, least int32) error {
+	if _, epoch, _ := p.rep.Leader(); epoch > least {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, bumpTimeout)
+	defer cancel()
+	if err := p.mgr.bumpEpochs(ctx, map[tp]int32{p.tp: least}); err != nil {
+		return fmt.Errorf("raising the leader epoch above %d: %w", least, err)
+	}
+	for {
+		changed := p.mgr.changed()
+		if _, epoch, self := p.rep.Leader(); epoch > least && self {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("raising the leader epoch above %d: %w", least, ctx.Err())
+		}
+	}
+}
+
+// bumpSoon raises the leader epoch in the background, so that the source's next elections don't stop the fetch (the
+// proactive bump of spec 8.5).
+func (p *Partition) bumpSoon(least int32) {
+	if !p.bumping.CompareAndSwap(false, true) {
+		return
+	}
+	p.mgr.wg.Go(func() {
+		defer p.bumping.Store(false)
+		if err := p.bump(p.ctx, least); err != nil && p.ctx.Err() == nil {
+			p.log.Warn("leader epoch could not be raised ahead of the source's", "error", err)
+		}
+	})
+}
+
+// stopping ends the mirroring of the partition and makes it writable (spec 7.6 STOPPING, D2). It needs nothing of the
+// source. A failure is retried from the beginning; what was captured for this wish stays.
+func (p *Partition) stopping(topic *meta.Topic) bool {
+	p.unfetch()
+	if !p.capture(topic.MirrorChangeOffset) {
+		return false
+	}
+	if err := p.closeLog(); err != nil {
+		if p.ctx.Err() != nil {
+			return false
+		}
+		p.log.Warn("stopping the mirror partition failed, trying again", "error", err)
+		p.kickIn(stopRetry)
+		return false
+	}
+	return p.write(write{state: mirrormsg.Stopped})
+}
+
+// stopRetry is the pause before a failed stop is tried again (spec 3.10).
+const stopRetry = 5 * time.Second
+
+// capture stores the last mirror epoch for a stop wish, once, before anything of the stop is appended. A log that was
+// not aligned since the last start keeps what an earlier stop stored.
+func (p *Partition) capture(wish int64) bool {
+	if p.status.StopWish == wish {
+		return true
+	}
+	w := write{state: mirrormsg.Unknown, wish: wish, lastEpoch: p.rep.Log().LatestEpoch(), lastOff: p.rep.LogEndOffset()}
+	if p.status.Previous == mirrormsg.LogTruncation || p.status.Previous == mirrormsg.Unknown && p.status.Error != "" {
+		w.lastEpoch, w.lastOff = p.status.LastMirrorEpoch, p.status.LastMirrorOffset
+	}
+	return p.write(w)
+}
+
+// closeLog raises the leader epoch above every one in the log, aborts open transactions and clears the producers.
+func (p *Partition) closeLog() error {
+	if err := p.bump(p.ctx, p.rep.Log().LatestEpoch()); err != nil {
+		return err
+	}
+	now := time.Now().UnixMilli()
+	for _, s := range p.rep.Log().ProducerStates() {
+		if s.TxnStart < 0 {
+			continue
+		}
+		marker := record.EndTxnMarker(false, max(s.CoordinatorEpoch, 0), s.ID, s.Epoch, now)
+		if _, err := p.appendControl(marker); err != nil {
+			return fmt.Errorf("abort of the open transaction of producer %d: %w", s.ID, err)
+		}
+	}
+	last, err := p.appendControl(record.MirrorPIDReset(now))
+	if err != nil {
+		return fmt.Errorf("reset of the producers: %w", err)
+	}
+	return p.awaitCommitted(last)
+}
+
+func (p *Partition) appendControl(b record.Batch) (int64, error) {
+	info, err := p.rep.Append(b, replica.AppendOptions{Origin: partlog.OriginCoordinator, Acks: -1, Epoch: replica.AnyEpoch})
+	return info.LastOffset, err
+}
+
+// controlTimeout bounds the wait for the commit of control batches (spec 3.10).
+const controlTimeout = 5 * time.Second
+
+// awaitCommitted waits until the high watermark is above off.
+func (p *Partition) awaitCommitted(off int64) error {
+	done := make(chan error, 1)
+	cancel := p.rep.AwaitHW(off+1, func(err error) { done <- err })
+	timer := time.NewTimer(controlTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		cancel()
+		return api.Errorf(api.RequestTimedOut, "control batch at offset %d was not committed in %s", off, controlTimeout)
+	case <-p.ctx.Done():
+		cancel()
+		return p.ctx.Err()
+	}
+}

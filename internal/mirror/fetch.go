@@ -1,0 +1,364 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"milena/internal/api"
+	"milena/internal/fetchwire"
+	"milena/internal/partlog"
+	"milena/internal/record"
+	"milena/internal/replica"
+)
+
+const (
+	// idleMaxBytes is what a request asks for while nothing comes in, so that requests that only wait don't hold
+	// the mirrors' fetch memory.
+	idleMaxBytes = 1 << 20
+	// corruptFetches is how often a batch may fail its check at one offset before the partition fails (spec D14).
+	corruptFetches = 3
+	// epochMargin and epochIncrement keep our leader epoch ahead of the source's (spec 3.10).
+	epochMargin    = 3
+	epochIncrement = 10
+)
+
+// fetch sends one fetch request for the targets and takes in what comes. Its error is one of the connection.
+func (f *fetcher) fetch(ctx context.Context, targets []*target) error {
+	s := f.m.set()
+	budget := int64(s.ResponseMaxBytes)
+	if f.empty {
+		budget = min(budget, idleMaxBytes)
+	}
+	mem := f.m.mgr.memory
+	held := min(budget, f.m.mgr.memoryLimit)
+	if err := mem.Acquire(ctx, held); err != nil {
+		return nil // ctx ended
+	}
+	defer mem.Release(held)
+
+	version, err := f.version(targets)
+	if err != nil {
+		return err
+	}
+	req := fetchwire.NewRequest()
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(s.FetchWait.Milliseconds()), s.FetchMinBytes, int32(budget)
+	// A partition may take a larger share of the answer when few are fetched.
+	share := max(s.FetchMaxBytes, int32(budget)/int32(len(targets)))
+	f.session.request(&req, targets, share, version >= 13)
+	body, err := fetchwire.AppendRequest(nil, &req, version)
+	if err != nil {
+		return err
+	}
+	raw, release, err := f.conn.CallRaw(ctx, int16(api.Fetch), version, body)
+	if err != nil {
+		return err
+	}
+	defer release()
+	resp, err := fetchwire.DecodeResponse(raw, version)
+	if err != nil {
+		return err
+	}
+	switch resp.ErrorCode {
+	case api.NoError:
+	case api.FetchSessionIDNotFound, api.InvalidFetchSessionEpoch, api.FetchSessionTopicIDError:
+		f.session.reset() // the next request opens a new one
+		return nil
+	default:
+		return api.Errorf(resp.ErrorCode, "fetch answered %s", resp.ErrorCode.Name())
+	}
+	f.session.answered(resp.SessionID)
+	f.takeAll(ctx, targets, resp, version)
+	return nil
+}
+
+// version is the newest Fetch version for the source and the targets: topic ids, from 13 on, need a source that has them.
+func (f *fetcher) version(targets []*target) (int16, error) {
+	highest := int16(fetchwire.MaxVersion)
+	for _, t := range targets {
+		if t.topicID.IsZero() {
+			highest = 12
+			break
+		}
+	}
+	return f.conn.MaxVersion(int16(api.Fetch), fetchwire.MinVersion, highest)
+}
+
+func (f *fetcher) takeAll(ctx context.Context, targets []*target, resp *fetchwire.Response, version int16) {
+	byKey := make(map[tp]*target, len(targets))
+	names := map[[16]byte]string{}
+	for _, t := range targets {
+		byKey[t.key] = t
+		names[t.topicID] = t.key.topic
+	}
+	now := time.Now()
+	bytes := int64(0)
+	for i := range resp.Topics {
+		rt := &resp.Topics[i]
+		name := rt.Topic
+		if version >= 13 {
+			name = names[rt.TopicID]
+		}
+		for j := range rt.Partitions {
+			rp := &rt.Partitions[j]
+			t := byKey[tp{name, rp.Partition}]
+			if t == nil {
+				continue // removed since
+			}
+			bytes += rp.RecordsLen()
+			f.takePartition(ctx, t, rp, resp.Brokers, now)
+		}
+	}
+	f.empty = bytes == 0
+	// An incremental answer leaves out partitions without news: they are at the source's end still.
+	for _, t := range targets {
+		if t.fetched {
+			t.p.confirmSource(now)
+		}
+	}
+}
+
+// takePartition takes in one partition's part of an answer.
+func (f *fetcher) takePartition(ctx context.Context, t *target, rp *fetchwire.ResponsePartition, brokers []fetchwire.NodeEndpoint, now time.Time) {
+	if rp.ErrorCode != api.NoError {
+		f.partitionError(ctx, t, rp.ErrorCode, f.newLeader(rp, brokers))
+		return
+	}
+	if d := rp.DivergingEpoch; d != nil && d.Epoch >= 0 {
+		if !f.diverges(ctx, t, d.Epoch, d.EndOffset) {
+			f.backOff(t)
+		}
+		return
+	}
+	var err error
+	if !t.take(func() { err = f.append(t, rp, now) }) {
+		return
+	}
+	if err != nil {
+		f.appendError(t, err)
+		return
+	}
+	if !t.fetched {
+		t.fetched = true
+		t.p.report(event{kind: eventFetched})
+	}
+}
+
+// append appends the records of an answer unchanged and follows the source's log start. t is held.
+func (f *fetcher) append(t *target, rp *fetchwire.ResponsePartition, now time.Time) error {
+	buf, epoch, err := wholeBatches(rp.Records)
+	if err != nil {
+		return err
+	}
+	if t.sle >= 0 && epoch > t.sle {
+		return fmt.Errorf("%w: a batch has epoch %d, the source leader's is %d", errStaleMetadata, epoch, t.sle)
+	}
+	if len(buf) > 0 {
+		if _, err := t.rep.AppendAsIs(buf, replica.AsIsOptions{Epoch: replica.AnyEpoch, LogStart: rp.LogStartOffset}); err != nil {
+			return err
+		}
+		t.corrupt = 0
+		f.m.mgr.metrics.bytes.WithLabelValues(f.m.name).Add(float64(len(buf)))
+	} else if rp.LogStartOffset > t.rep.LogStartOffset() {
+		if err := t.rep.AdvanceLogStart(rp.LogStartOffset); err != nil {
+			return err
+		}
+	}
+	t.p.sawSource(rp.HighWatermark, now)
+	if _, own, _ := t.rep.Leader(); epoch > own-epochMargin {
+		t.p.bumpSoon(max(epoch, t.sle) + epochIncrement)
+	}
+	return nil
+}
+
+var (
+	errStaleMetadata = errors.New("the source's leader changed")
+	errPartialBatch  = errors.New("the answer holds no whole batch")
+)
+
+// wholeBatches returns the batches of an answer without a cut last one, and the highest epoch among them (-1 if there is
+// none). Batches are not looked into: the append checks them.
+func wholeBatches(spans []record.Span) ([]byte, int32, error) {
+	if len(spans) == 0 {
+		return nil, -1, nil
+	}
+	buf, err := spans[0].Bytes()
+	if err != nil || len(buf) == 0 {
+		return nil, -1, err
+	}
+	epoch, end := int32(-1), 0
+	for end+record.HeaderSize <= len(buf) {
+		b := record.Batch(buf[end:])
+		n := b.Len()
+		if n < record.HeaderSize {
+			return nil, -1, fmt.Errorf("%w: a batch says it has %d bytes", partlog.ErrCorrupt, n)
+		}
+		if n > int64(len(buf)-end) {
+			break
+		}
+		epoch = max(epoch, b.LeaderEpoch())
+		end += int(n)
+	}
+	if end == 0 {
+		return nil, -1, errPartialBatch
+	}
+	return buf[:end], epoch, nil
+}
+
+// appendError sorts what an append refused.
+func (f *fetcher) appendError(t *target, err error) {
+	var coded *api.Error
+	switch {
+	case errors.Is(err, replica.ErrEpochAboveLeader):
+		// The batch waits at the source until our leader epoch is above its.
+		t.remove()
+		t.p.report(event{kind: eventFence, err: err})
+	case errors.Is(err, errStaleMetadata):
+		f.m.refreshSoon()
+		f.fail(t, err, true)
+	case errors.Is(err, partlog.ErrCorrupt), errors.Is(err, errPartialBatch):
+		f.corrupt(t, err)
+	case errors.As(err, &coded) && (coded.Code == api.KafkaStorageError || coded.Code == api.NotLeaderOrFollower):
+		// A full or failed directory, or a leader change under way: nothing is lost by waiting.
+		t.p.sawError(err)
+		f.backOff(t)
+	default:
+		f.fail(t, err, true)
+	}
+}
+
+// corrupt counts failed checks; the third at one offset is final (spec D14).
+func (f *fetcher) corrupt(t *target, err error) {
+	end := t.rep.LogEndOffset()
+	if t.corruptAt != end {
+		t.corrupt, t.corruptAt = 0, end
+	}
+	f.m.mgr.metrics.fetchErrors.WithLabelValues(f.m.name, "CORRUPT_MESSAGE").Add(1)
+	if t.corrupt++; t.corrupt < corruptFetches {
+		t.p.sawError(err)
+		f.backOff(t)
+		return
+	}
+	f.fail(t, fmt.Errorf("the batch at offset %d of the source failed its check in %d fetches: %w", end, corruptFetches, err), false)
+}
+
+func (f *fetcher) backOff(t *target) { t.until = time.Now().Add(f.m.set().FetchBackoff) }
+
+// newLeader is the leader that an answer names, nil if it names none with an address.
+func (f *fetcher) newLeader(rp *fetchwire.ResponsePartition, brokers []fetchwire.NodeEndpoint) *Leader {
+	if rp.CurrentLeader == nil || rp.CurrentLeader.LeaderID < 0 {
+		return nil
+	}
+	for _, b := range brokers {
+		if b.NodeID == rp.CurrentLeader.LeaderID {
+			return &Leader{Node: b.NodeID, Addr: net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port))), Epoch: rp.CurrentLeader.LeaderEpoch}
+		}
+	}
+	return &Leader{Node: rp.CurrentLeader.LeaderID, Epoch: rp.CurrentLeader.LeaderEpoch}
+}
+
+// partitionError reacts to the code a partition was answered with (spec 8.4, table).
+func (f *fetcher) partitionError(ctx context.Context, t *target, code api.Code, leader *Leader) {
+	f.m.mgr.metrics.fetchErrors.WithLabelValues(f.m.name, code.Name()).Add(1)
+	switch code {
+	case api.FencedLeaderEpoch, api.NotLeaderOrFollower:
+		f.moved(t, code, leader)
+	case api.OffsetOutOfRange:
+		if err := f.outOfRange(ctx, t); err != nil {
+			f.fail(t, err, true)
+		}
+	default:
+		// UNKNOWN_LEADER_EPOCH, unknown topics (deletion is decided by the refresh) and the rest: ask again later.
+		t.p.sawError(api.Errorf(code, "the source answered %s", code.Name()))
+		f.backOff(t)
+		if code == api.UnknownTopicOrPartition || code == api.UnknownTopicID || code == api.InconsistentTopicID {
+			f.m.refreshSoon()
+		}
+	}
+}
+
+// moved follows the leader that the source named, or gives the partition back to look for it.
+func (f *fetcher) moved(t *target, code api.Code, leader *Leader) {
+	if leader != nil && leader.Epoch > t.sle {
+		switch leader.Addr {
+		case f.addr:
+			t.sle = leader.Epoch
+			f.backOff(t)
+			return
+		case "":
+		default:
+			leader.TopicID = t.topicID
+			f.m.learn(t.key, *leader)
+			t.remove()
+			t.p.report(event{kind: eventMoved})
+			return
+		}
+	}
+	f.m.refreshSoon()
+	f.fail(t, fmt.Errorf("the source answered %s and named no new leader", code.Name()), true)
+}
+
+// outOfRange compares our log with the source's ends (spec 8.4). Records below the source's log start are gone there,
+// by retention or DeleteRecords, and go here too. A source that ends below us has lost records: nothing is cut.
+func (f *fetcher) outOfRange(ctx context.Context, t *target) error {
+	start, err := f.listOffset(ctx, t, -2)
+	if err != nil {
+		return err
+	}
+	end, err := f.listOffset(ctx, t, -1)
+	if err != nil {
+		return err
+	}
+	own := t.rep.LogEndOffset()
+	switch {
+	case own > end:
+		f.cut(ctx, t, end, fmt.Sprintf("the source ends at offset %d, below our end %d", end, own))
+	case own < start:
+		var cutErr error
+		if !t.take(func() { cutErr = t.rep.TruncateFullyAndStartAt(start) }) {
+			return nil
+		}
+		if cutErr != nil {
+			return cutErr
+		}
+		f.log.Warn("the source's retention overtook the mirror: records are missing", "topic", t.key.topic, "partition", t.key.partition,
+			"from", own, "to", start, "records", start-own)
+		f.m.mgr.metrics.gaps.WithLabelValues(f.m.name).Add(float64(start - own))
+	default:
+		f.backOff(t) // both ends moved meanwhile
+	}
+	return nil
+}
+
+func (f *fetcher) listOffset(ctx context.Context, t *target, at int64) (int64, error) {
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.ReplicaID = -1
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rt.Topic = t.key.topic
+	rp := kmsg.NewListOffsetsRequestTopicPartition()
+	rp.Partition, rp.CurrentLeaderEpoch, rp.Timestamp = t.key.partition, t.sle, at
+	rt.Partitions = append(rt.Partitions, rp)
+	req.Topics = append(req.Topics, rt)
+	resp, err := f.conn.Call(ctx, req)
+	if err != nil {
+		return 0, err
+	}
+	for _, rt := range resp.(*kmsg.ListOffsetsResponse).Topics {
+		for _, rp := range rt.Partitions {
+			if rp.ErrorCode != 0 {
+				return 0, api.Errorf(api.Code(rp.ErrorCode), "the offsets of the source: %s", api.Code(rp.ErrorCode).Name())
+			}
+			if rp.Offset < 0 || rp.Offset == math.MaxInt64 {
+				return 0, fmt.Errorf("the source answered offset %d", rp.Offset)
+			}
+			return rp.Offset, nil
+		}
+	}
+	return 0, errors.New("the source's answer holds no offset")
+}

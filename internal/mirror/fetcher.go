@@ -1,0 +1,314 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"milena/internal/api"
+	"milena/internal/peer"
+)
+
+// idleFetcher is how long a fetcher without partitions keeps its connection.
+const idleFetcher = 10 * time.Second
+
+// fetcher fetches the partitions that one source broker leads, over one connection with one request in flight and an
+// incremental fetch session (KIP-227). Its run goroutine owns it; others only add and remove targets.
+type fetcher struct {
+	m    *mirror
+	addr string
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	targets map[tp]*target
+	ended   bool
+	wake    chan struct{}
+
+	// owned by run
+	conn    *peer.Conn
+	session session
+	empty   bool // the last answer had no data: the next request asks for less
+}
+
+func newFetcher(m *mirror, addr string) *fetcher {
+	return &fetcher{m: m, addr: addr, log: m.log.With("source", addr), targets: map[tp]*target{}, wake: make(chan struct{}, 1)}
+}
+
+// add hands a target to the fetcher; false if the fetcher has ended.
+func (f *fetcher) add(t *target) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ended {
+		return false
+	}
+	f.targets[t.key] = t
+	f.poke()
+	return true
+}
+
+// poke lets run look at its targets again.
+func (f *fetcher) poke() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// live drops removed targets and returns the others.
+func (f *fetcher) live() []*target {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := make([]*target, 0, len(f.targets))
+	for k, t := range f.targets {
+		if t.gone() {
+			delete(f.targets, k)
+			continue
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// end closes the fetcher for new targets if it has none.
+func (f *fetcher) end() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ended = len(f.targets) == 0
+	return f.ended
+}
+
+// run fetches until ctx ends or there was nothing to fetch for a while.
+func (f *fetcher) run(ctx context.Context) {
+	defer f.hangUp()
+	for ctx.Err() == nil {
+		targets := f.live()
+		if len(targets) == 0 {
+			f.session.reset()
+			if !f.sleep(ctx, idleFetcher) && ctx.Err() == nil && f.end() {
+				return
+			}
+			continue
+		}
+		if err := f.connect(ctx); err != nil {
+			f.failAll(ctx, targets, fmt.Errorf("connection to source broker %s: %w", f.addr, err))
+			continue
+		}
+		ready, pause := f.ready(targets, time.Now())
+		if len(ready) == 0 {
+			f.sleep(ctx, pause)
+			continue
+		}
+		if err := f.round(ctx, ready); err != nil {
+			f.hangUp()
+			f.failAll(ctx, ready, fmt.Errorf("source broker %s: %w", f.addr, err))
+		}
+	}
+}
+
+// ready are the targets that may be asked for now; if there are none, pause is how long until there is one.
+func (f *fetcher) ready(targets []*target, now time.Time) (ready []*target, pause time.Duration) {
+	pause = f.m.set().FetchBackoff
+	for _, t := range targets {
+		if d := t.until.Sub(now); d > 0 {
+			pause = min(pause, d)
+			continue
+		}
+		ready = append(ready, t)
+	}
+	return ready, pause
+}
+
+// sleep waits for d; true if it was poked.
+func (f *fetcher) sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-f.wake:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func (f *fetcher) connect(ctx context.Context) error {
+	if f.conn != nil {
+		return nil
+	}
+	s := f.m.set()
+	conn, err := peer.Dial(ctx, peer.Options{
+		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := s.Client.Dial(ctx, f.m.mgr.opts.Dial, network, addr)
+			if t, ok := c.(interface{ SetReadBuffer(int) error }); ok && err == nil && s.ReceiveBuffer >= 0 {
+				err = t.SetReadBuffer(s.ReceiveBuffer)
+			}
+			return c, err
+		},
+		Addr: f.addr, SASL: s.Client.SASL, ClientID: "MirrorReplica", RequestTimeout: s.SocketTimeout + s.FetchWait,
+		Logger: f.log, Pool: f.m.mgr.pool,
+	})
+	if err != nil {
+		return err
+	}
+	f.conn = conn
+	f.session.reset()
+	return nil
+}
+
+func (f *fetcher) hangUp() {
+	if f.conn != nil {
+		_ = f.conn.Close()
+		f.conn = nil
+	}
+	f.session.reset()
+}
+
+// failAll lets go of the targets after an error of the whole connection, as spec 8.4 has it: each partition becomes
+// FAILED and retries on its own schedule, with fresh metadata.
+func (f *fetcher) failAll(ctx context.Context, targets []*target, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	f.log.Warn("fetch from the source failed", "partitions", len(targets), "error", err)
+	f.m.mgr.metrics.fetchErrors.WithLabelValues(f.m.name, "CONNECTION").Add(1)
+	f.m.refreshSoon()
+	for _, t := range targets {
+		f.fail(t, err, true)
+	}
+}
+
+// fail lets go of a target and tells its partition.
+func (f *fetcher) fail(t *target, err error, retryable bool) {
+	if t.gone() {
+		return
+	}
+	t.remove()
+	t.p.report(event{kind: eventFailed, err: err, retryable: retryable})
+}
+
+// round aligns new targets and fetches once. Its error is one of the connection.
+func (f *fetcher) round(ctx context.Context, targets []*target) error {
+	var aligned []*target
+	var fresh []*target
+	for _, t := range targets {
+		if t.aligned {
+			aligned = append(aligned, t)
+		} else {
+			fresh = append(fresh, t)
+		}
+	}
+	if len(fresh) > 0 {
+		if err := f.align(ctx, fresh); err != nil {
+			return err
+		}
+		for _, t := range fresh {
+			if t.aligned {
+				aligned = append(aligned, t)
+			}
+		}
+	}
+	if len(aligned) == 0 {
+		return nil
+	}
+	return f.fetch(ctx, aligned)
+}
+
+// align asks the source where the last epoch of our log ends there (OffsetForLeaderEpoch), which old sources don't do in
+// a fetch. A log that goes beyond is not a prefix of the source's.
+func (f *fetcher) align(ctx context.Context, targets []*target) error {
+	req := kmsg.NewPtrOffsetForLeaderEpochRequest()
+	req.ReplicaID = -1
+	asked := map[tp]*target{}
+	topics := map[string]int{}
+	for _, t := range targets {
+		epoch := t.rep.Log().LatestEpoch()
+		if epoch < 0 {
+			t.aligned = true // an empty log is a prefix of anything
+			continue
+		}
+		i, ok := topics[t.key.topic]
+		if !ok {
+			i = len(req.Topics)
+			topics[t.key.topic] = i
+			rt := kmsg.NewOffsetForLeaderEpochRequestTopic()
+			rt.Topic = t.key.topic
+			req.Topics = append(req.Topics, rt)
+		}
+		rp := kmsg.NewOffsetForLeaderEpochRequestTopicPartition()
+		rp.Partition, rp.CurrentLeaderEpoch, rp.LeaderEpoch = t.key.partition, t.sle, epoch
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, rp)
+		asked[t.key] = t
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	resp, err := f.conn.Call(ctx, req)
+	if err != nil {
+		return err
+	}
+	for _, rt := range resp.(*kmsg.OffsetForLeaderEpochResponse).Topics {
+		for _, rp := range rt.Partitions {
+			t := asked[tp{rt.Topic, rp.Partition}]
+			if t == nil {
+				return fmt.Errorf("answer for %s-%d, which was not asked for", rt.Topic, rp.Partition)
+			}
+			delete(asked, t.key)
+			if rp.ErrorCode != 0 {
+				f.partitionError(ctx, t, api.Code(rp.ErrorCode), nil)
+				continue
+			}
+			// An undefined answer comes from a source whose log holds no epoch: the fetch decides, by offset.
+			if rp.EndOffset >= 0 && f.diverges(ctx, t, rp.LeaderEpoch, rp.EndOffset) {
+				continue
+			}
+			t.aligned = true
+		}
+	}
+	if len(asked) > 0 {
+		return errors.New("an answer to OffsetForLeaderEpoch lacks partitions")
+	}
+	return nil
+}
+
+// diverges compares our log with the source's end of an epoch. Where the source's log parts from ours, ours is cut to the
+// common point, with what is cut set aside (spec 8.4 item 3, D4); it returns true then, or if that failed.
+func (f *fetcher) diverges(ctx context.Context, t *target, epoch int32, sourceEnd int64) bool {
+	_, ownEnd := t.rep.Log().EpochEnd(epoch)
+	to := sourceEnd
+	if ownEnd >= 0 {
+		to = min(to, ownEnd)
+	}
+	if to >= t.rep.LogEndOffset() {
+		return false
+	}
+	f.cut(ctx, t, to, fmt.Sprintf("the source's log parts from ours at offset %d, epoch %d there", to, epoch))
+	return true
+}
+
+// cut truncates a target while mirroring, within mirror.max.cut.records.
+func (f *fetcher) cut(ctx context.Context, t *target, to int64, why string) {
+	if end := t.rep.LogEndOffset(); f.m.set().MaxCut >= 0 && end-to > f.m.set().MaxCut {
+		f.fail(t, fmt.Errorf("%s: %d records would be cut, mirror.max.cut.records allows %d", why, end-to, f.m.set().MaxCut), false)
+		return
+	}
+	var err error
+	if !t.take(func() { err = t.p.cut(ctx, to, why) }) {
+		return
+	}
+	switch {
+	case err != nil:
+		f.fail(t, err, true)
+	case f.m.mgr.waitsForAll(t.key.topic):
+		t.remove()
+		t.p.report(event{kind: eventUnclean})
+	default:
+		t.aligned = false // the next round asks again from the new end
+	}
+}

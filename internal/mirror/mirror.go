@@ -1,0 +1,185 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"milena/internal/meta"
+	"milena/internal/mirrormsg"
+)
+
+// mirror is the runtime of one mirror on this broker: its connections to the source, its fetchers, and its periodic work.
+type mirror struct {
+	mgr    *Manager
+	name   string
+	log    *slog.Logger
+	ctx    context.Context
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+	source *Source
+
+	own      map[string]string // its configs; replaced under the manager's mu
+	settings atomic.Pointer[Settings]
+	wake     chan struct{} // a refresh is due
+
+	mu       sync.Mutex // guards the fields below
+	fetchers map[string]*fetcher
+	synced   map[string]bool // topics whose configs were synced since this runtime began
+	health   Health
+
+	// missing counts the refreshes in a row that did not find a topic; owned by the refresh goroutine.
+	missing map[string]int
+	// held is what the last group sync found at the source; nil before the first.
+	held atomic.Pointer[map[heldOffset]bool]
+}
+
+// Health is how the periodic work of a mirror went last.
+type Health struct {
+	// Refreshed and Groups are when the last refresh and the last group sync succeeded, zero if none did.
+	Refreshed, Groups time.Time
+	// RefreshError and GroupsError are their last errors, empty after a success.
+	RefreshError, GroupsError string
+}
+
+func newMirror(m *Manager, name string, own map[string]string) (*mirror, error) {
+	s, err := ParseSettings(own)
+	if err != nil {
+		return nil, err
+	}
+	src, err := OpenSource(s, m.opts.Dial, fmt.Sprintf("mirror-src-admin-%s-%d", name, m.opts.NodeID))
+	if err != nil {
+		return nil, err
+	}
+	mi := &mirror{mgr: m, name: name, log: m.opts.Logger.With("mirror", name), source: src, own: maps.Clone(own),
+		wake: make(chan struct{}, 1), fetchers: map[string]*fetcher{}, synced: map[string]bool{}, missing: map[string]int{}}
+	mi.ctx, mi.stop = context.WithCancel(m.ctx)
+	mi.settings.Store(s)
+	mi.wg.Go(mi.refreshLoop)
+	mi.wg.Go(mi.groupsLoop)
+	return mi, nil
+}
+
+// close ends the fetchers and the periodic work and waits for them.
+func (mi *mirror) close() {
+	mi.stop()
+	mi.source.Close()
+	mi.wg.Wait()
+}
+
+// change takes over configs that need no new connection.
+func (mi *mirror) change(own map[string]string) error {
+	s, err := ParseSettings(own)
+	if err != nil {
+		return err
+	}
+	mi.mgr.mu.Lock()
+	mi.own = maps.Clone(own)
+	mi.mgr.mu.Unlock()
+	mi.settings.Store(s)
+	mi.refreshSoon()
+	return nil
+}
+
+func (mi *mirror) set() *Settings { return mi.settings.Load() }
+
+// learn takes over a leader that a fetch answer named.
+func (mi *mirror) learn(t tp, l Leader) { mi.source.Learn(t.topic, t.partition, l) }
+
+// fetch hands a target to the fetcher of the source broker at addr.
+func (mi *mirror) fetch(addr string, t *target) {
+	mi.mu.Lock()
+	defer mi.mu.Unlock()
+	if mi.ctx.Err() != nil {
+		t.remove()
+		return
+	}
+	f := mi.fetchers[addr]
+	if f == nil || !f.add(t) {
+		f = newFetcher(mi, addr)
+		mi.fetchers[addr] = f
+		f.add(t)
+		mi.wg.Go(func() {
+			f.run(mi.ctx)
+			mi.mu.Lock()
+			if mi.fetchers[addr] == f {
+				delete(mi.fetchers, addr)
+			}
+			mi.mu.Unlock()
+		})
+	}
+}
+
+// topics are the names of the mirror's topics that are wished to be in one of the states.
+func (mi *mirror) topics(states ...mirrormsg.State) []string {
+	var out []string
+	for t := range mi.mgr.image.Load().Topics() {
+		if t.MirrorName == mi.name && slices.Contains(states, mirrormsg.State(t.MirrorDesired)) {
+			out = append(out, t.Name)
+		}
+	}
+	return out
+}
+
+// Health reads how the periodic work of a mirror went.
+func (m *Manager) Health(name string) (Health, error) {
+	mi, err := m.mirror(name)
+	if err != nil {
+		return Health{}, err
+	}
+	mi.mu.Lock()
+	defer mi.mu.Unlock()
+	return mi.health, nil
+}
+
+// configsOnce syncs a topic's configs unless that was done since this runtime began, and waits until they are here.
+func (mi *mirror) configsOnce(ctx context.Context, topic string) error {
+	mi.mu.Lock()
+	done := mi.synced[topic]
+	mi.mu.Unlock()
+	if done {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, mi.set().Client.RequestTimeout)
+	defer cancel()
+	want, err := mi.syncConfigs(ctx, []string{topic})
+	if err != nil {
+		return err
+	}
+	for {
+		changed := mi.mgr.changed()
+		if applied(mi.mgr.image.Load(), want) {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for them to take effect: %w", ctx.Err())
+		}
+	}
+	mi.mu.Lock()
+	mi.synced[topic] = true
+	mi.mu.Unlock()
+	return nil
+}
+
+// applied says whether the topics have the configs by metadata.
+func applied(img *meta.Image, want map[string]map[string]string) bool {
+	for topic, kv := range want {
+		have := img.Config(meta.ResourceTopic, topic)
+		for k, v := range kv {
+			if have[k] != v {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+var errSourceIdentity = errors.New("the source cluster is another one than the mirror was made for")

@@ -1,0 +1,322 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"milena/internal/api"
+	"milena/internal/config"
+	"milena/internal/meta"
+	"milena/internal/mirrormsg"
+)
+
+// refreshGap keeps refreshes that are asked for apart.
+const refreshGap = time.Second
+
+// refreshSoon asks for a refresh before the interval is over.
+func (mi *mirror) refreshSoon() {
+	select {
+	case mi.wake <- struct{}{}:
+	default:
+	}
+}
+
+// refreshLoop refreshes at once, then at the interval and when it is asked for (spec 8.14, D9). Each mirror has its own, so
+// that an unreachable source delays no other.
+func (mi *mirror) refreshLoop() {
+	for mi.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(mi.ctx, 2*mi.set().Client.RequestTimeout)
+		err := mi.refresh(ctx)
+		cancel()
+		if mi.ctx.Err() != nil {
+			return
+		}
+		mi.mu.Lock()
+		if err == nil {
+			mi.health.Refreshed, mi.health.RefreshError = time.Now(), ""
+		} else {
+			mi.health.RefreshError = err.Error()
+		}
+		mi.mu.Unlock()
+		if err != nil {
+			mi.log.Warn("refresh from the source failed", "error", err)
+			mi.mgr.metrics.syncErrors.WithLabelValues(mi.name, "refresh").Add(1)
+		}
+		if !mi.pause(refreshGap, nil) || !mi.pause(max(mi.mgr.opts.RefreshInterval()-refreshGap, 0), mi.wake) {
+			return
+		}
+	}
+}
+
+// pause waits for d or until wake says so; false if the mirror is closed.
+func (mi *mirror) pause(d time.Duration, wake <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-mi.ctx.Done():
+		return false
+	case <-wake:
+	case <-timer.C:
+	}
+	return true
+}
+
+func (mi *mirror) refresh(ctx context.Context) error {
+	if err := mi.checkIdentity(ctx); err != nil {
+		return err
+	}
+	names := mi.topics(mirrormsg.Mirroring, mirrormsg.Paused)
+	found, err := mi.source.Refresh(ctx, names)
+	if err != nil {
+		return err
+	}
+	if err := mi.checkTopics(ctx, names, found); err != nil {
+		return err
+	}
+	for _, p := range mi.mgr.partitions(func(p *Partition) bool { return p.mirror == mi.name && p.target.Load() == nil }) {
+		p.kick()
+	}
+	if !mi.mgr.owns(mi.name) {
+		return nil
+	}
+	active := mi.topics(mirrormsg.Mirroring)
+	var errs []error
+	errs = append(errs, mi.expand(ctx, active, found))
+	if len(active) > 0 {
+		_, err := mi.syncConfigs(ctx, active)
+		errs = append(errs, err)
+	}
+	errs = append(errs, mi.bumpAhead(ctx, active), mi.enforceExclude(ctx, active), mi.discover(ctx))
+	return errors.Join(errs...)
+}
+
+// checkIdentity makes sure that the address still leads to the cluster the mirror was made for.
+func (mi *mirror) checkIdentity(ctx context.Context) error {
+	id, err := mi.source.ClusterID(ctx)
+	if err != nil {
+		return err
+	}
+	want := mi.set().SourceClusterID
+	if id == want {
+		return nil
+	}
+	err = fmt.Errorf("%w: its cluster id is %s, mirror.source.cluster.id is %s", errSourceIdentity, id, want)
+	for _, p := range mi.mgr.partitions(func(p *Partition) bool { return p.mirror == mi.name }) {
+		p.report(event{kind: eventFatal, err: err})
+	}
+	return err
+}
+
+// checkTopics looks for topics that the source deleted, or deleted and created again. A topic has to be missing in two
+// refreshes, and then in a list of all, before its partitions fail.
+func (mi *mirror) checkTopics(ctx context.Context, names []string, found map[string]*SourceTopic) error {
+	var suspects []string
+	for _, n := range names {
+		t := found[n]
+		if t == nil {
+			if mi.missing[n]++; mi.missing[n] >= 2 {
+				suspects = append(suspects, n)
+			}
+			continue
+		}
+		delete(mi.missing, n)
+		if own := mi.mgr.topic(n); own != nil && !t.ID.IsZero() && t.ID != own.ID {
+			mi.fatal(n, fmt.Errorf("the source topic has id %s, the mirror topic %s: it was deleted and created again; delete the topic here to mirror the new one", t.ID, own.ID))
+		}
+	}
+	if len(suspects) == 0 {
+		return nil
+	}
+	all, err := mi.source.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range suspects {
+		if !slices.ContainsFunc(all, func(t SourceTopic) bool { return t.Name == n }) {
+			mi.fatal(n, errors.New("the source topic was deleted"))
+		}
+	}
+	return nil
+}
+
+func (mi *mirror) fatal(topic string, err error) {
+	for _, p := range mi.mgr.partitions(func(p *Partition) bool { return p.mirror == mi.name && p.tp.topic == topic }) {
+		p.report(event{kind: eventFatal, err: err})
+	}
+}
+
+// expand adds the partitions that the source has more. A topic never shrinks.
+func (mi *mirror) expand(ctx context.Context, names []string, found map[string]*SourceTopic) error {
+	req := kmsg.NewPtrCreatePartitionsRequest()
+	req.TimeoutMillis = 3000
+	for _, n := range names {
+		src, own := found[n], mi.mgr.topic(n)
+		if src == nil || own == nil || int(src.Partitions) <= len(own.Partitions) {
+			continue
+		}
+		rt := kmsg.NewCreatePartitionsRequestTopic()
+		rt.Topic, rt.Count = n, src.Partitions
+		req.Topics = append(req.Topics, rt)
+	}
+	if len(req.Topics) == 0 {
+		return nil
+	}
+	resp, err := mi.mgr.opts.Controller.Call(ctx, req)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, t := range resp.(*kmsg.CreatePartitionsResponse).Topics {
+		if t.ErrorCode != 0 {
+			errs = append(errs, api.Errorf(api.Code(t.ErrorCode), "adding partitions to %s: %s", t.Topic, text(t.ErrorMessage)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// notCarried says whether a topic config is never taken over: tiered storage is not mirrored, and keys that this release
+// does not know could not be checked (spec D7).
+func notCarried(key string) bool {
+	return strings.HasPrefix(key, "remote.") || strings.HasPrefix(key, "local.retention.") ||
+		!known(key)
+}
+
+func known(key string) bool {
+	_, ok := config.Lookup(config.ResourceTopic, key)
+	return ok
+}
+
+// syncConfigs sets on the topics what the source's have set and ours don't have, and returns what they shall have. A key
+// that was removed at the source is left alone.
+func (mi *mirror) syncConfigs(ctx context.Context, topics []string) (map[string]map[string]string, error) {
+	source, err := mi.source.TopicConfigs(ctx, topics)
+	if err != nil {
+		return nil, err
+	}
+	exclude := mi.set().TopicConfigsExclude
+	img := mi.mgr.image.Load()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	want := map[string]map[string]string{}
+	for _, topic := range topics {
+		have := img.Config(meta.ResourceTopic, topic)
+		res := kmsg.NewIncrementalAlterConfigsRequestResource()
+		res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, topic
+		want[topic] = map[string]string{}
+		for k, v := range source[topic] {
+			if exclude.Match(k) || notCarried(k) {
+				continue
+			}
+			want[topic][k] = v
+			if old, ok := have[k]; ok && old == v {
+				continue
+			}
+			c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+			c.Name, c.Op, c.Value = k, kmsg.IncrementalAlterConfigOpSet, &v
+			res.Configs = append(res.Configs, c)
+		}
+		if len(res.Configs) > 0 {
+			req.Resources = append(req.Resources, res)
+		}
+	}
+	if len(req.Resources) == 0 {
+		return want, nil
+	}
+	resp, err := mi.mgr.opts.Controller.Call(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range resp.(*kmsg.IncrementalAlterConfigsResponse).Resources {
+		if r.ErrorCode != 0 {
+			return nil, api.Errorf(api.Code(r.ErrorCode), "configs of topic %s: %s", r.ResourceName, text(r.ErrorMessage))
+		}
+	}
+	return want, nil
+}
+
+// bumpAhead keeps the leader epochs ahead of the source's (the periodic bump of spec 8.5).
+func (mi *mirror) bumpAhead(ctx context.Context, names []string) error {
+	least := map[tp]int32{}
+	for _, n := range names {
+		t := mi.mgr.topic(n)
+		if t == nil {
+			continue
+		}
+		for i, p := range t.Partitions {
+			if l, ok := mi.source.Leader(n, int32(i)); ok && l.Epoch > p.LeaderEpoch-epochMargin {
+				least[tp{n, int32(i)}] = l.Epoch + epochIncrement
+			}
+		}
+	}
+	if len(least) == 0 {
+		return nil
+	}
+	return mi.mgr.bumpEpochs(ctx, least)
+}
+
+// discover starts the source's topics that the include patterns match and that are not in the mirror yet.
+func (mi *mirror) discover(ctx context.Context) error {
+	s := mi.set()
+	if s.TopicsInclude.Empty() {
+		return nil
+	}
+	all, err := mi.source.List(ctx)
+	if err != nil {
+		return err
+	}
+	req := &mirrormsg.StartMirrorTopicsRequest{MirrorName: mi.name, StateOffset: -1, TimeoutMs: int32(s.Client.RequestTimeout.Milliseconds())}
+	for _, t := range all {
+		if !s.TopicsInclude.Match(t.Name) || s.TopicsExclude.Match(t.Name) {
+			continue
+		}
+		if own := mi.mgr.topic(t.Name); own != nil && own.MirrorName != "" {
+			continue
+		}
+		req.Topics = append(req.Topics, mirrormsg.StartMirrorTopic{TopicID: t.ID, TopicName: t.Name, NumPartitions: t.Partitions})
+	}
+	if len(req.Topics) == 0 {
+		return nil
+	}
+	resp, err := mi.mgr.opts.Controller.Call(ctx, req)
+	if err != nil {
+		return err
+	}
+	r := resp.(*mirrormsg.StartMirrorTopicsResponse)
+	var errs []error
+	for _, t := range r.Topics {
+		if t.ErrorCode != 0 {
+			errs = append(errs, api.Errorf(api.Code(t.ErrorCode), "start of topic %s: %s", t.Name, text(t.ErrorMessage)))
+		}
+	}
+	if len(errs) == 0 && r.ErrorCode != 0 {
+		errs = append(errs, api.Errorf(api.Code(r.ErrorCode), "start of found topics: %s", text(r.ErrorMessage)))
+	}
+	return errors.Join(errs...)
+}
+
+// enforceExclude stops topics that the exclude patterns have come to match.
+func (mi *mirror) enforceExclude(ctx context.Context, names []string) error {
+	req := &mirrormsg.StopMirrorTopicsRequest{MirrorName: mi.name, StateOffset: -1, TimeoutMs: int32(mi.set().Client.RequestTimeout.Milliseconds())}
+	for _, n := range names {
+		if mi.set().TopicsExclude.Match(n) {
+			req.Topics = append(req.Topics, mirrormsg.StopMirrorTopic{TopicName: n})
+		}
+	}
+	if len(req.Topics) == 0 {
+		return nil
+	}
+	resp, err := mi.mgr.opts.Controller.Call(ctx, req)
+	if err != nil {
+		return err
+	}
+	r := resp.(*mirrormsg.StopMirrorTopicsResponse)
+	if r.ErrorCode != 0 {
+		return api.Errorf(api.Code(r.ErrorCode), "stop of excluded topics: %s", text(r.ErrorMessage))
+	}
+	return nil
+}

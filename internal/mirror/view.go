@@ -1,0 +1,89 @@
+package mirror
+
+import (
+	"sync"
+	"time"
+)
+
+// sourceView is what a partition last saw of its source (spec D6).
+type sourceView struct {
+	mu sync.Mutex
+	// offset is the source's high watermark, -1 until the first answer since the fetcher started.
+	offset int64
+	// at is when the source last confirmed it.
+	at time.Time
+	// caughtUp is when our log end last equalled a high watermark of the source, zero if never.
+	caughtUp time.Time
+	// err is the last error that did not change the state, empty after the next good answer.
+	err string
+}
+
+func (v *sourceView) reset() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.offset, v.at, v.caughtUp, v.err = -1, time.Time{}, time.Time{}, ""
+}
+
+// sawSource notes the source's high watermark of an answer.
+func (p *Partition) sawSource(hw int64, now time.Time) {
+	end := p.rep.LogEndOffset()
+	v := &p.source
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.offset, v.at, v.err = hw, now, ""
+	if end >= hw {
+		v.caughtUp = now
+	}
+}
+
+// confirmSource notes that an incremental answer left the partition out: nothing is new there.
+func (p *Partition) confirmSource(now time.Time) {
+	end := p.rep.LogEndOffset()
+	v := &p.source
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.offset < 0 {
+		return
+	}
+	v.at = now
+	if end >= v.offset {
+		v.caughtUp = now
+	}
+}
+
+func (p *Partition) sawError(err error) {
+	v := &p.source
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.err = err.Error()
+}
+
+// Progress is how far a partition led here has come.
+type Progress struct {
+	// SourceOffset is the source's high watermark as last seen, -1 if it was not seen since the fetcher started.
+	SourceOffset int64
+	// Age is how long ago the source confirmed it, negative if it never did.
+	Age time.Duration
+	// DestinationOffset is our high watermark.
+	DestinationOffset int64
+	// Behind is the time since our log end last equalled a high watermark of the source; negative if it never did.
+	Behind time.Duration
+	// Error is the last error that did not change the state.
+	Error string
+}
+
+// Progress reads how far the partition has come.
+func (p *Partition) Progress(now time.Time) Progress {
+	out := Progress{DestinationOffset: p.rep.HighWatermark(), Age: -1, Behind: -1}
+	v := &p.source
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out.SourceOffset, out.Error = v.offset, v.err
+	if !v.at.IsZero() {
+		out.Age = max(now.Sub(v.at), 0)
+	}
+	if !v.caughtUp.IsZero() {
+		out.Behind = max(now.Sub(v.caughtUp), 0)
+	}
+	return out
+}
