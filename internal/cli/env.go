@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// Env is what a command needs from outside. A test replaces every part of it.
+type Env struct {
+	// Args are the arguments after the program's name.
+	Args   []string
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+	// Version is what `milena version` prints.
+	Version string
+	// StdoutTerminal says whether standard output is a terminal: progress is drawn there, and printed as plain
+	// lines elsewhere.
+	StdoutTerminal bool
+	// Hostname replaces an unspecified listener address where an address is advertised.
+	Hostname func() (string, error)
+}
+
+// ExitCode is what the process ends with. The numbers are a contract.
+type ExitCode int
+
+const (
+	// ExitOK: everything that was asked for was done.
+	ExitOK ExitCode = 0
+	// ExitFailed: the operation was tried and failed, or a comparison found a difference.
+	ExitFailed ExitCode = 1
+	// ExitUsage: the command line, a file named by it, or a property is wrong; nothing was tried.
+	ExitUsage ExitCode = 2
+	// ExitUnreachable: the cluster could not be reached, or it refused the login; or a comparison could not be decided.
+	ExitUnreachable ExitCode = 3
+)
+
+// usageError marks a mistake in the command line.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Errorf(format, args...)}
+}
+
+// exitError carries an exit code of its own; its message may be empty when the output already said it.
+type exitError struct {
+	code ExitCode
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+func (e *exitError) Unwrap() error { return e.err }
+
+// exitCode maps an error to the process's exit code.
+func exitCode(err error) ExitCode {
+	var usage *usageError
+	var exit *exitError
+	var op *net.OpError
+	var ke *kerr.Error
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.As(err, &usage):
+		return ExitUsage
+	case errors.As(err, &ke):
+		if errors.Is(err, kerr.SaslAuthenticationFailed) {
+			return ExitUnreachable
+		}
+		return ExitFailed
+	case errors.As(err, &op), errors.Is(err, context.DeadlineExceeded), strings.Contains(err.Error(), "unable to dial"):
+		return ExitUnreachable
+	}
+	return ExitFailed
+}
+
+// message is the one line shown for an error.
+func message(err error, bootstrap string) string {
+	if exitCode(err) == ExitUnreachable {
+		var exit *exitError
+		if !errors.As(err, &exit) {
+			return fmt.Sprintf("cannot reach the cluster at %s: %v: check --bootstrap-server and --command-config", bootstrap, rootCause(err))
+		}
+	}
+	var ke *kerr.Error
+	if errors.As(err, &ke) && err == error(ke) {
+		return strings.TrimSuffix(ke.Description, ".") + " (" + ke.Message + ")"
+	}
+	return strings.ReplaceAll(err.Error(), "\n", " ")
+}
+
+func rootCause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op
+	}
+	return err
+}
+
+// answer builds an error from a per-item code and message as admin responses carry them: nil, or the broker's own
+// words with the code's name.
+func answer(what string, err error, msg string) error {
+	if err == nil {
+		return nil
+	}
+	var ke *kerr.Error
+	if errors.As(err, &ke) {
+		text := msg
+		if text == "" {
+			text = ke.Description
+		}
+		return fmt.Errorf("%s: %s (%w)", what, strings.TrimSuffix(text, "."), &named{ke})
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// named prints only the name of a Kafka error, whose description is already part of the line.
+type named struct{ err *kerr.Error }
+
+func (n *named) Error() string { return n.err.Message }
+func (n *named) Unwrap() error { return n.err }

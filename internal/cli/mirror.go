@@ -1,0 +1,498 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"milena/internal/client"
+	"milena/mirroradm"
+)
+
+func (a *app) mirrorsCommand() *cobra.Command {
+	return group("mirrors", "Mirror topics of other Kafka clusters",
+		a.mirrorsCreate(), a.mirrorsStart(),
+		a.mirrorsChange("pause", "Suspend the mirroring of topics; they stay read-only", "Paused", nil,
+			func(ctx context.Context, m *mirroradm.Client, name string, topics []string) ([]mirroradm.TopicResult, error) {
+				return m.Pause(ctx, name, topics)
+			}),
+		a.mirrorsChange("resume", "Take the mirroring of paused topics up again", "Resumed", nil,
+			func(ctx context.Context, m *mirroradm.Client, name string, topics []string) ([]mirroradm.TopicResult, error) {
+				return m.Resume(ctx, name, topics)
+			}),
+		a.mirrorsStop(),
+		a.mirrorsChange("recover", "Try failed partitions of topics again", "Recovering", nil,
+			func(ctx context.Context, m *mirroradm.Client, name string, topics []string) ([]mirroradm.TopicResult, error) {
+				return m.Recover(ctx, name, topics)
+			}),
+		a.mirrorsList(), a.mirrorsDescribe(), a.mirrorsDelete())
+}
+
+// mirrorAdmin runs f with a mirror admin client within the command's time-out.
+func (a *app) mirrorAdmin(cmd *cobra.Command, f func(ctx context.Context, m *mirroradm.Client) error) error {
+	return a.admin(cmd, func(ctx context.Context, adm *admin) error {
+		m := mirroradm.NewClient(adm.raw)
+		m.SetTimeout(min(time.Duration(a.timeout)*time.Millisecond, 30*time.Second))
+		return f(ctx, m)
+	})
+}
+
+func (a *app) mirrorsCreate() *cobra.Command {
+	var source, sourceConfig string
+	var topics, exclude, configs []string
+	c := &cobra.Command{
+		Use: "create NAME --source HOST:PORT", Short: "Create a mirror of another cluster", Args: exactly("NAME"),
+		Long: "Creates a mirror and, with --topics, starts every topic of the source that matches, now and as they appear.\n" +
+			"--source-config names a file of Kafka client properties for the source; they are stored with the mirror.",
+		Example: "  milena mirrors create dr --source kafka:9092 --topics 'orders.*' --exclude 'orders-tmp.*'",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			props := map[string]string{}
+			if sourceConfig != "" {
+				m, err := propertiesFile(sourceConfig)
+				if err != nil {
+					return usagef("--source-config: %w", err)
+				}
+				props = m
+			}
+			if source != "" {
+				props["bootstrap.servers"] = source
+			}
+			if props["bootstrap.servers"] == "" {
+				return usagef("mirrors create needs --source HOST:PORT")
+			}
+			kv, err := keyValues("config", configs)
+			if err != nil {
+				return err
+			}
+			maps.Copy(props, kv)
+			if len(topics) > 0 {
+				props["mirror.topics.include"] = strings.Join(topics, ",")
+			}
+			if len(exclude) > 0 {
+				props["mirror.topics.exclude"] = strings.Join(append([]string{"__.*"}, exclude...), ",")
+			}
+			if props["mirror.source.cluster.id"] == "" {
+				if props["mirror.source.cluster.id"], err = a.sourceClusterID(cmd.Context(), props); err != nil {
+					return err
+				}
+			}
+			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
+				if err := m.Create(ctx, args[0], props); err != nil {
+					return fmt.Errorf("mirror %s: %w", args[0], err)
+				}
+				if a.json {
+					return a.printJSON(map[string]any{"mirror": args[0], "source_cluster_id": props["mirror.source.cluster.id"]})
+				}
+				a.printf("Created mirror %s of cluster %s.\n", args[0], props["mirror.source.cluster.id"])
+				if len(topics) == 0 {
+					a.notef("No topic is mirrored yet: milena mirrors start %s --topics REGEX\n", args[0])
+				}
+				return nil
+			})
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&source, "source", "", "the source cluster, `HOST:PORT[,…]`")
+	fl.StringVar(&sourceConfig, "source-config", "", "Kafka client properties `FILE` for the source")
+	fl.StringArrayVar(&topics, "topics", nil, "`REGEX` of topics to mirror; may be repeated")
+	fl.StringArrayVar(&exclude, "exclude", nil, "`REGEX` of topics not to mirror; may be repeated")
+	fl.StringArrayVar(&configs, "config", nil, "a config of the mirror, `KEY=VALUE`; may be repeated")
+	return a.clientFlags(c)
+}
+
+// sourceClusterID connects to the source as the mirror will and asks who it is.
+func (a *app) sourceClusterID(ctx context.Context, props map[string]string) (string, error) {
+	own := map[string]string{}
+	for k, v := range props {
+		if !strings.HasPrefix(k, "mirror.") {
+			own[k] = v
+		}
+	}
+	if _, ok := own["sasl.mechanism"]; !ok {
+		own["sasl.mechanism"] = "PLAIN"
+	}
+	conf, err := client.Parse(own)
+	if err != nil {
+		return "", usagef("source: %w", err)
+	}
+	cl, err := kgo.NewClient(conf.KgoOpts(nil)...)
+	if err != nil {
+		return "", err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
+	defer cancel()
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op
+		}
+		return "", &exitError{ExitUnreachable, fmt.Errorf("cannot reach the source cluster at %s: %w: check --source and --source-config", props["bootstrap.servers"], err)}
+	}
+	if resp.ClusterID == nil || *resp.ClusterID == "" {
+		return "", fmt.Errorf("the source cluster at %s does not tell its cluster id", props["bootstrap.servers"])
+	}
+	return *resp.ClusterID, nil
+}
+
+func (a *app) mirrorsStart() *cobra.Command {
+	var topics, exclude []string
+	c := &cobra.Command{
+		Use: "start NAME --topics …", Short: "Start the mirroring of topics", Args: exactly("NAME"),
+		Long: "A plain name is started now, or as soon as the source has it. A regular expression is stored; the topics of the\n" +
+			"source that match are started as they are found.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			names := splitList(topics)
+			if len(names) == 0 {
+				return usagef("mirrors start needs --topics")
+			}
+			var plain []mirroradm.StartTopic
+			var patterns []string
+			for _, n := range names {
+				if isPlain(n) {
+					plain = append(plain, mirroradm.StartTopic{Name: n})
+				} else {
+					patterns = append(patterns, n)
+				}
+			}
+			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
+				rs, err := m.Start(ctx, args[0], plain, patterns, splitList(exclude))
+				if err := a.topicResults(args[0], rs, err, "Started"); err != nil {
+					return err
+				}
+				if len(patterns) > 0 && !a.json {
+					a.printf("Topics of the source that match %s are started as they are found.\n", strings.Join(patterns, ","))
+				}
+				return nil
+			})
+		},
+	}
+	c.Flags().StringArrayVar(&topics, "topics", nil, "names and regular expressions, comma separated; may be repeated")
+	c.Flags().StringArrayVar(&exclude, "exclude", nil, "regular expressions of topics not to mirror")
+	return a.clientFlags(c)
+}
+
+func splitList(flags []string) []string {
+	var out []string
+	for _, f := range flags {
+		for _, s := range strings.Split(f, ",") {
+			if s = strings.TrimSpace(s); s != "" && !slices.Contains(out, s) {
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
+
+// isPlain says whether s is a topic name and not a pattern. A dot is taken as part of a name.
+func isPlain(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
+	})
+}
+
+// topicResults prints what became of topics; the first failure is the command's.
+func (a *app) topicResults(mirror string, rs []mirroradm.TopicResult, err error, done string) error {
+	var failed []error
+	type row struct {
+		Topic string `json:"topic"`
+		Error string `json:"error,omitempty"`
+	}
+	rows := []row{}
+	for _, r := range rs {
+		x := row{Topic: r.Topic}
+		if r.Err != nil {
+			x.Error = r.Err.Error()
+			failed = append(failed, fmt.Errorf("topic %s: %w", r.Topic, r.Err))
+		}
+		rows = append(rows, x)
+	}
+	if err != nil && len(failed) == 0 {
+		return fmt.Errorf("mirror %s: %w", mirror, err)
+	}
+	if a.json {
+		if err := a.printJSON(map[string]any{"mirror": mirror, "topics": rows}); err != nil {
+			return err
+		}
+	} else {
+		for _, r := range rows {
+			if r.Error == "" {
+				a.printf("%s topic %s of mirror %s.\n", done, r.Topic, mirror)
+			}
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// mirrorsChange is a command on topics of a mirror that are named or matched here.
+func (a *app) mirrorsChange(verb, short, done string, flags func(*cobra.Command),
+	do func(ctx context.Context, m *mirroradm.Client, name string, topics []string) ([]mirroradm.TopicResult, error)) *cobra.Command {
+	var topics []string
+	c := &cobra.Command{
+		Use: verb + " NAME --topics …", Short: short, Args: exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			patterns := splitList(topics)
+			if len(patterns) == 0 {
+				return usagef("mirrors %s needs --topics", verb)
+			}
+			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
+				names, err := mirrorTopics(ctx, m, args[0], patterns)
+				if err != nil {
+					return err
+				}
+				rs, err := do(ctx, m, args[0], names)
+				return a.topicResults(args[0], rs, err, done)
+			})
+		},
+	}
+	c.Flags().StringArrayVar(&topics, "topics", nil, "names and regular expressions of the mirror's topics, comma separated; may be repeated")
+	if flags != nil {
+		flags(c)
+	}
+	return a.clientFlags(c)
+}
+
+// mirrorTopics are the topics of a mirror that the names and patterns match; at least one must.
+func mirrorTopics(ctx context.Context, m *mirroradm.Client, mirror string, patterns []string) ([]string, error) {
+	ds, err := m.Describe(ctx, mirror)
+	if err != nil {
+		return nil, fmt.Errorf("mirror %s: %w", mirror, err)
+	}
+	var all []string
+	for _, d := range ds {
+		if d.Err != nil {
+			return nil, fmt.Errorf("mirror %s: %w", mirror, d.Err)
+		}
+		for _, p := range d.Partitions {
+			if !slices.Contains(all, p.Topic) {
+				all = append(all, p.Topic)
+			}
+		}
+	}
+	var out []string
+	for _, p := range patterns {
+		re, err := regexp.Compile("^(?:" + p + ")$")
+		if err != nil {
+			return nil, usagef("--topics: %q is no regular expression: %w", p, err)
+		}
+		found := false
+		for _, t := range all {
+			if re.MatchString(t) {
+				found = true
+				if !slices.Contains(out, t) {
+					out = append(out, t)
+				}
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("mirror %s has no topic that matches %s", mirror, p)
+		}
+	}
+	return out, nil
+}
+
+func (a *app) mirrorsStop() *cobra.Command {
+	var topics []string
+	c := &cobra.Command{
+		Use: "stop NAME --topics …", Short: "End the mirroring of topics and make them writable (failover)", Args: exactly("NAME"),
+		Long: "Stops the topics that match and takes the patterns out of discovery. Nothing of the source is needed: it may be down.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			patterns := splitList(topics)
+			if len(patterns) == 0 {
+				return usagef("mirrors stop needs --topics")
+			}
+			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
+				names, err := mirrorTopics(ctx, m, args[0], patterns)
+				if err != nil {
+					return err
+				}
+				rs, err := m.Stop(ctx, args[0], names, patterns)
+				if err == nil {
+					err = awaitStopped(ctx, m, args[0], names)
+				}
+				return a.topicResults(args[0], rs, err, "Stopped")
+			})
+		},
+	}
+	c.Flags().StringArrayVar(&topics, "topics", nil, "names and regular expressions of the mirror's topics, comma separated; may be repeated")
+	return a.clientFlags(c)
+}
+
+// awaitStopped waits until every partition of the topics is STOPPED, so that the command's success means they take writes.
+func awaitStopped(ctx context.Context, m *mirroradm.Client, mirror string, topics []string) error {
+	for {
+		ds, err := m.Describe(ctx, mirror)
+		if err != nil {
+			return err
+		}
+		var waiting string
+		for _, d := range ds {
+			for _, p := range d.Partitions {
+				if slices.Contains(topics, p.Topic) && p.State != "STOPPED" {
+					waiting = fmt.Sprintf("%s-%d is %s", p.Topic, p.Partition, p.State)
+				}
+			}
+		}
+		if waiting == "" {
+			return nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("not all partitions stopped in time: %s", waiting)
+		}
+	}
+}
+
+func (a *app) mirrorsList() *cobra.Command {
+	c := &cobra.Command{
+		Use: "list", Short: "List mirrors", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
+				ms, err := m.List(ctx)
+				if err != nil {
+					return err
+				}
+				type row struct {
+					Mirror    string   `json:"mirror"`
+					Source    string   `json:"source"`
+					ClusterID string   `json:"source_cluster_id"`
+					Topics    []string `json:"topics"`
+				}
+				rows, t := []row{}, table{header: []string{"MIRROR", "SOURCE", "SOURCE-CLUSTER-ID", "TOPICS"}}
+				for _, x := range ms {
+					rows = append(rows, row{x.Name, x.SourceBootstrap, x.SourceClusterID, append([]string{}, x.Topics...)})
+					t.add(x.Name, x.SourceBootstrap, x.SourceClusterID, len(x.Topics))
+				}
+				if a.json {
+					return a.printJSON(map[string]any{"mirrors": rows})
+				}
+				a.printf("%s", t.String())
+				return nil
+			})
+		},
+	}
+	return a.clientFlags(c)
+}
+
+type mirrorPartitionJSON struct {
+	Topic             string `json:"topic"`
+	Partition         int32  `json:"partition"`
+	State             string `json:"state"`
+	SourceOffset      *int64 `json:"source_offset"`
+	DestinationOffset *int64 `json:"destination_offset"`
+	Lag               *int64 `json:"lag"`
+	SourceAgeMs       *int64 `json:"source_age_ms"`
+	LastError         string `json:"last_error,omitempty"`
+}
+
+type mirrorJSON struct {
+	Mirror     string                `json:"mirror"`
+	Source     string                `json:"source"`
+	ClusterID  string                `json:"source_cluster_id"`
+	Partitions []mirrorPartitionJSON `json:"partitions"`
+}
+
+func (a *app) mirrorsDescribe() *cobra.Command {
+	var watch bool
+	c := &cobra.Command{
+		Use: "describe [NAME…]", Short: "Show state, offsets and lag of every mirrored partition",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if watch && a.json {
+				return usagef("--watch does not go with --json")
+			}
+			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
+				if !watch {
+					return a.describeMirrors(ctx, m, args)
+				}
+				return a.watchMirrors(cmd.Context(), m, args)
+			})
+		},
+	}
+	c.Flags().BoolVar(&watch, "watch", false, "repeat every two seconds until interrupted")
+	return a.clientFlags(c)
+}
+
+func (a *app) watchMirrors(ctx context.Context, m *mirroradm.Client, names []string) error {
+	for {
+		if a.env.StdoutTerminal {
+			a.printf("\x1b[H\x1b[2J")
+		}
+		if err := a.describeMirrors(ctx, m, names); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(2 * time.Second):
+		}
+	}
+}
+
+func (a *app) describeMirrors(ctx context.Context, m *mirroradm.Client, names []string) error {
+	ds, err := m.Describe(ctx, names...)
+	if err != nil {
+		return err
+	}
+	out := []mirrorJSON{}
+	t := table{header: []string{"MIRROR", "TOPIC", "PARTITION", "STATE", "SOURCE-OFFSET", "DESTINATION-OFFSET", "LAG", "LAST-ERROR"}}
+	for _, d := range ds {
+		if d.Err != nil {
+			return fmt.Errorf("mirror %s: %w", d.Name, d.Err)
+		}
+		j := mirrorJSON{d.Name, d.SourceBootstrap, d.SourceClusterID, []mirrorPartitionJSON{}}
+		for _, p := range d.Partitions {
+			x := mirrorPartitionJSON{Topic: p.Topic, Partition: p.Partition, State: p.State, LastError: p.LastError}
+			if p.SourceOffset >= 0 {
+				age := p.SourceAge.Milliseconds()
+				x.SourceOffset, x.SourceAgeMs = &p.SourceOffset, &age
+			}
+			if p.DestinationOffset >= 0 {
+				x.DestinationOffset = &p.DestinationOffset
+			}
+			if lag, ok := p.Lag(); ok {
+				x.Lag = &lag
+			}
+			j.Partitions = append(j.Partitions, x)
+			t.add(d.Name, p.Topic, p.Partition, p.State, number(x.SourceOffset), number(x.DestinationOffset), number(x.Lag), dash(p.LastError))
+		}
+		out = append(out, j)
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"mirrors": out})
+	}
+	a.printf("%s", t.String())
+	return nil
+}
+
+func (a *app) mirrorsDelete() *cobra.Command {
+	c := &cobra.Command{
+		Use: "delete NAME", Short: "Delete a mirror whose topics are all stopped; the topics stay", Args: exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
+				if err := m.Delete(ctx, args[0]); err != nil {
+					return fmt.Errorf("mirror %s: %w", args[0], err)
+				}
+				if a.json {
+					return a.printJSON(map[string]any{"deleted": args[0]})
+				}
+				a.printf("Deleted mirror %s.\n", args[0])
+				return nil
+			})
+		},
+	}
+	return a.clientFlags(c)
+}

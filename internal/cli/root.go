@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// Main runs the command line of the process and returns its exit code.
+func Main(version string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return int(Run(ctx, &Env{
+		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version,
+		StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())), Hostname: os.Hostname,
+	}))
+}
+
+// Run executes one command line. ctx ends when the process is asked to stop.
+func Run(ctx context.Context, env *Env) ExitCode {
+	a := &app{env: env}
+	root := a.root()
+	root.SetArgs(env.Args)
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	err := root.ExecuteContext(ctx)
+	code := exitCode(err)
+	if err != nil {
+		if m := message(err, a.bootstrap); m != "" {
+			fmt.Fprintf(env.Stderr, "%s: %s\n", filepath.Base(root.Name()), m)
+		}
+	}
+	return code
+}
+
+// app is one run of the command line: the environment and the flags that all client commands share.
+type app struct {
+	env *Env
+
+	bootstrap     string
+	commandConfig string
+	json          bool
+	timeout       int64
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "milena",
+		Short: "A Kafka-compatible broker with Cluster Mirroring built in",
+		Long: "Milena is a Kafka-compatible streaming broker. Point it at any Kafka cluster and it keeps a warm standby\n" +
+			"whose logs are byte for byte the source's. `milena demo` shows it, `milena server start` runs it.",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		// A word that is no command would otherwise print the help and succeed.
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("unknown command %q: see milena --help", args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w: see %s --help", err, cmd.CommandPath())
+	})
+	root.AddCommand(
+		a.serverCommand(), a.storageCommand(), a.demoCommand(), a.topicsCommand(), a.configsCommand(), a.groupsCommand(),
+		a.produceCommand(), a.consumeCommand(), a.dumpLogCommand(), a.mirrorsCommand(), a.versionCommand(),
+	)
+	return root
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			fmt.Fprintf(a.env.Stdout, "milena %s\n", a.env.Version)
+			return nil
+		},
+	}
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s takes no argument, got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// exactly wraps cobra's argument count so that a wrong one is a usage error which names what is missing.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usagef("%s needs %s: see %s --help", cmd.CommandPath(), names[len(args)], cmd.CommandPath())
+		case len(args) > len(names):
+			return usagef("%s: unexpected argument %q", cmd.CommandPath(), args[len(names)])
+		}
+		return nil
+	}
+}
+
+// group is a command that only holds subcommands.
+func group(use, short string, subs ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usagef("%s has no command %q: see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+		}
+		return cmd.Help()
+	}}
+	c.AddCommand(subs...)
+	return c
+}
