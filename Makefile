@@ -24,8 +24,9 @@ interop: build ## against Apache Kafka, librdkafka, kafka-python, franz-go, sara
 	test/interop/setup.sh
 	$(GO) run ./test/interop
 
-bench: ## micro benchmarks with allocations
-	$(GO) test -run '^$$' -bench . -benchmem ./internal/...
+bench: build ## CPU seconds per GB and memory of the broker; micro benchmarks with allocations
+	$(GO) run ./test/bench
+	$(GO) test -run "^$$" -bench . -benchmem ./internal/...
 
 fuzz: ## each fuzz target for T (make fuzz T=30m)
 	test/fuzz.sh $(T)
