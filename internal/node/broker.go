@@ -82,8 +82,8 @@ func (n *Node) serve(context.Context) error {
 	table[api.ApiVersions] = n.apiVersions(table, n.codePoints(), false)
 	mem, dial := server.NewMemListener()
 	var listeners []server.Listener
-	for i, ln := range n.bound {
-		l := c.Listeners[i]
+	for _, b := range n.bound {
+		l, ln := b.conf, b.Listener
 		if l.Name == n.advertise[0].Name {
 			ln = join(ln, mem)
 		}

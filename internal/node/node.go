@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -93,8 +94,14 @@ type Node struct {
 	mirrors   *mirrorParts
 	serving   atomic.Pointer[serving] // nil until clients are let in
 	console   *console.Server
-	bound     []net.Listener
+	bound     []boundListener
 	advertise []meta.Endpoint
+}
+
+// boundListener is an open listener for clients, with what the configuration says of it.
+type boundListener struct {
+	net.Listener
+	conf config.Listener
 }
 
 // serving is what clients reach: the server, and a way in for the process itself.
@@ -221,14 +228,16 @@ func (n *Node) bind(context.Context) error {
 	c := n.o.Config
 	ports := map[string]int{}
 	for _, l := range c.Listeners {
-		if isController(c, l.Name) {
-			return fmt.Errorf("controller.listener.names: this release reaches its controller in the process; leave listener %s out", l.Name)
+		if slices.Contains(c.ControllerListeners, l.Name) {
+			// The only controller is reached in the process. Opened to the network its APIs would need rights checked first.
+			n.log.Warn("the controller's listener is not opened: this release has one controller, reached in the process", "listener", l.Name)
+			continue
 		}
 		ln, err := n.o.Listen("tcp", net.JoinHostPort(l.Host, strconv.Itoa(l.Port)))
 		if err != nil {
 			return fmt.Errorf("listener %s: %w", l.Name, err)
 		}
-		n.bound = append(n.bound, ln)
+		n.bound = append(n.bound, boundListener{ln, l})
 		if a, ok := ln.Addr().(*net.TCPAddr); ok {
 			ports[l.Name] = a.Port
 		} else {
@@ -243,15 +252,6 @@ func (n *Node) bind(context.Context) error {
 		n.advertise = append(n.advertise, meta.Endpoint{Name: a.Name, Host: a.Host, Port: uint16(a.Port), SecurityProtocol: int16(a.Protocol)})
 	}
 	return nil
-}
-
-func isController(c *config.Node, listener string) bool {
-	for _, n := range c.ControllerListeners {
-		if n == listener {
-			return true
-		}
-	}
-	return false
 }
 
 // startConsole serves health and metrics over HTTP.

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,9 @@ import (
 	"go.uber.org/goleak"
 
 	"milena/internal/config"
+	"milena/internal/disk"
+	"milena/internal/ids"
+	"milena/internal/logdir"
 	"milena/internal/node"
 )
 
@@ -253,5 +257,26 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("timed out: %s", what)
 		}
+	}
+}
+
+// Kafka's own server.properties for one node runs: the controller's listener is not opened, nothing else changes.
+func TestKafkasOwnPropertiesForOneNode(t *testing.T) {
+	dir := t.TempDir()
+	err := logdir.Format(logdir.FormatOptions{FS: disk.OS(), Dirs: []string{dir}, NodeID: 1, ClusterID: "4L6g3nShT-eMCtK--X86sw",
+		NewID: func() (ids.UUID, error) { return ids.New(rand.Reader) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, dir, map[string]string{
+		"process.roles": "broker,controller", "node.id": "1", "controller.quorum.bootstrap.servers": "localhost:9093",
+		"listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:9093", "inter.broker.listener.name": "PLAINTEXT", "controller.listener.names": "CONTROLLER",
+		"advertised.listeners":           "PLAINTEXT://127.0.0.1:0,CONTROLLER://localhost:9093",
+		"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+	})
+	defer stop(t, n)
+	produce(t, dial(t, n, kgo.AllowAutoTopicCreation()), "t", 0, 1)
+	if n.ClusterID() != "4L6g3nShT-eMCtK--X86sw" {
+		t.Errorf("cluster id %s", n.ClusterID())
 	}
 }
