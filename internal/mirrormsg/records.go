@@ -94,17 +94,6 @@ func walkLastMirrorEpochsValue(c *wire.Codec, m *LastMirrorEpochsValue) {
 	c.Tags(wire.Tag(0, m.LastMirrorOffset != -1, func(c *wire.Codec) { c.Int64(&m.LastMirrorOffset) }), wire.Tag(1, m.StopWishOffset != -1, func(c *wire.Codec) { c.Int64(&m.StopWishOffset) }))
 }
 
-// MirrorPidResetRecord is record type - of data partitions (spec 6).
-type MirrorPidResetRecord struct {
-	// Version: Version of this structure.
-	Version int16
-}
-
-func walkMirrorPidResetRecord(c *wire.Codec, m *MirrorPidResetRecord) {
-	c.Int16(&m.Version)
-	c.Tags()
-}
-
 // AppendTo appends the key with its record type in front.
 func (m *MirrorPartitionStateKey) AppendTo(dst []byte) []byte {
 	return encodeRecord(dst, 2, false, m, walkMirrorPartitionStateKey)

@@ -38,7 +38,20 @@ func (n *Node) mirrorCommands() mirrors.Commands {
 	return mirrors.Commands{StatePartitions: m.StatePartitions, StateFactor: m.StateReplicationFactor}
 }
 
-func (n *Node) mirrorGuards() []controller.Guard { return []controller.Guard{mirrors.Guard} }
+// mirrorGuards refuse what a mirror owns; with the prototype's numbers its clients know the mirror codes (spec D10).
+func (n *Node) mirrorGuards() []controller.Guard {
+	if n.codePoints() == api.Prototype {
+		return []controller.Guard{mirrors.PrototypeGuard}
+	}
+	return []controller.Guard{mirrors.Guard}
+}
+
+func (n *Node) readOnly() api.Code {
+	if n.codePoints() == api.Prototype {
+		return api.ReadOnlyTopic
+	}
+	return api.PolicyViolation
+}
 
 func (n *Node) mirrorControllerAPIs() map[api.Key]cluster.ControllerAPI {
 	return handlemirror.ControllerAPIs(handlemirror.ControllerOptions{
@@ -70,7 +83,7 @@ func (n *Node) buildMirrors() error {
 		NodeID: c.ID, ClusterID: n.dirs.ClusterID(), Replicas: n.replicas, States: p.states, Controller: n.links.forward, Local: kadm.NewClient(p.local),
 		ClampOffsets: p.clampOffsets, FS: n.o.FS, Dial: n.o.Dial,
 		Retry:           mirror.Retry{Initial: c.Mirror.RetryInitialBackoff, Max: c.Mirror.RetryMaxBackoff, MaxAttempts: c.Mirror.RetryMaxAttempts},
-		RefreshInterval: func() time.Duration { return n.live.Node().Mirror.RefreshInterval }, FetchMemory: c.Mirror.FetchMemory,
+		RefreshInterval: func() time.Duration { return n.live.Node().Mirror.RefreshInterval }, FetchMemory: c.Mirror.FetchMemory, ReadOnly: n.readOnly(),
 		Logger: n.log, Registerer: n.o.Registry,
 	})
 	if err != nil {

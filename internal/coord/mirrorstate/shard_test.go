@@ -2,7 +2,6 @@ package mirrorstate
 
 import (
 	"errors"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -23,7 +22,7 @@ type logged struct {
 }
 
 func newLogged() *logged {
-	return &logged{Shard: NewShard(Options{MaxAttempts: 3, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})}
+	return &logged{Shard: NewShard(Options{MaxAttempts: 3, Logger: slog.New(slog.DiscardHandler)})}
 }
 
 func (l *logged) run(cmd machine.Command) machine.Result {
