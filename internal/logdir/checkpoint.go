@@ -39,12 +39,12 @@ type offsets map[TopicPartition]int64
 
 var errDamaged = errors.New("logdir: damaged checkpoint")
 
-// readCheckpoint reads a checkpoint file; a missing one is empty. Damage wraps
+// readCheckpoint reads a checkpoint file; nil if it is missing. Damage wraps
 // errDamaged, a newer version ErrNewerFormat.
 func readCheckpoint(fsys disk.FS, name string) (offsets, error) {
 	data, err := disk.ReadFile(fsys, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return offsets{}, nil
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err

@@ -107,19 +107,52 @@ func (s *Set) Delete(topic string, partition int32) error {
 	return s.deleteLocked(tp, e)
 }
 
-func (s *Set) deleteLocked(tp TopicPartition, e *entry) error {
+// moveAside closes a log and renames its directory to a unique name with the suffix.
+func (s *Set) moveAside(tp TopicPartition, e *entry, suffix string) (to string, err error) {
 	s.mu.Lock()
 	delete(s.logs, tp)
 	s.mu.Unlock()
 	if err := e.log.Close(false); err != nil {
-		return s.failed(e.dir, err)
+		return "", s.failed(e.dir, err)
 	}
-	to := e.dir.file(s.deletedName(tp))
+	to = e.dir.file(s.asideName(tp, suffix))
 	if err := s.o.FS.Rename(e.log.Dir(), to); err != nil {
-		return s.failed(e.dir, err)
+		return "", s.failed(e.dir, err)
 	}
 	if err := s.o.FS.SyncDir(e.dir.path); err != nil {
-		return s.failed(e.dir, err)
+		return "", s.failed(e.dir, err)
+	}
+	return to, nil
+}
+
+// SetAside renames the directories of the logs that aren't held to -stray: what
+// a crash left of a topic being deleted, or the logs of lost metadata. Nothing
+// uses or removes them; the operator is told.
+func (s *Set) SetAside(held func(topic string, id ids.UUID, partition int32) bool) error {
+	var errs []error
+	for _, e := range s.list() {
+		tp := TopicPartition{e.log.Topic(), e.log.Partition()}
+		if held(tp.Topic, e.log.TopicID(), tp.Partition) {
+			continue
+		}
+		unlock := s.lockName(tp)
+		if s.entry(tp.Topic, tp.Partition) == e {
+			to, err := s.moveAside(tp, e, straySuffix)
+			if err == nil {
+				s.log.Warn("log of a partition that the metadata doesn't know is set aside; remove it if its topic was deleted",
+					"topic", tp.Topic, "partition", tp.Partition, "topic_id", e.log.TopicID(), "dir", to, "bytes", e.log.Size())
+			}
+			errs = append(errs, err)
+		}
+		unlock()
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Set) deleteLocked(tp TopicPartition, e *entry) error {
+	to, err := s.moveAside(tp, e, deleteSuffix)
+	if err != nil {
+		return err
 	}
 	s.run.removeLater(to, time.Now().Add(s.o.DeleteDelay))
 	s.log.Info("log deleted", "topic", tp.Topic, "partition", tp.Partition)
@@ -131,10 +164,10 @@ func (s *Set) failed(d *dir, err error) error {
 	return &api.Error{Code: api.KafkaStorageError, Message: err.Error(), Err: err}
 }
 
-// deletedName is a unique directory name of at most 255 bytes.
-func (s *Set) deletedName(tp TopicPartition) string {
+// asideName is a unique directory name of at most 255 bytes.
+func (s *Set) asideName(tp TopicPartition, suffix string) string {
 	name := tp.String()
-	unique := "." + strconv.FormatInt(time.Now().UnixNano(), 36) + strconv.FormatInt(s.seq.Add(1), 36) + deleteSuffix
+	unique := "." + strconv.FormatInt(time.Now().UnixNano(), 36) + strconv.FormatInt(s.seq.Add(1), 36) + suffix
 	if most := 255 - len(unique); len(name) > most {
 		name = name[:most]
 	}

@@ -22,6 +22,9 @@ const lockFile = ".lock"
 // deleteSuffix marks the directory of a deleted partition.
 const deleteSuffix = "-delete"
 
+// straySuffix marks the directory of a partition that the metadata doesn't know.
+const straySuffix = "-stray"
+
 // metadataDir belongs to the quorum, not to us.
 const metadataDir = "__cluster_metadata-0"
 
@@ -34,8 +37,12 @@ type dir struct {
 	failed      atomic.Pointer[error] // nil while online
 	free, total atomic.Int64
 	low         atomic.Bool
-	clean       bool // the last process shut down cleanly
-	epoch       int64
+	// budget is how many bytes may still be appended before the free space has to be read anew: a fast writer must not
+	// run through the reserve between two polls.
+	budget atomic.Int64
+	readAt atomic.Int64 // when the free space was last read, Unix nanoseconds
+	clean  bool         // the last process shut down cleanly
+	epoch  int64
 
 	// As of the start; immutable.
 	starts, hws offsets
@@ -97,13 +104,21 @@ func openDir(o *Options, path string) (d *dir, err error) {
 		*c.to, err = readCheckpoint(o.FS, d.file(c.file))
 		if errors.Is(err, errDamaged) {
 			o.Logger.Warn("checkpoint is damaged and left out", "dir", path, "error", err)
-			*c.to, err = offsets{}, nil
+			*c.to, err = nil, nil
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 	return d, nil
+}
+
+// point is the recovery point of a log at start: -1 if the checkpoint is lost.
+func (d *dir) point(tp TopicPartition) int64 {
+	if d.written == nil {
+		return -1
+	}
+	return d.written[tp]
 }
 
 // logsIn lists the partitions in a directory and remembers what is left of

@@ -154,6 +154,17 @@ func (s *Set) checkpoint() {
 	}
 }
 
+// SaveOffsets makes the recovery points and log starts of all logs durable.
+func (s *Set) SaveOffsets() error {
+	var errs []error
+	for _, d := range s.dirs {
+		if err := d.writeOffsets(s.o.FS, s.logsOf(d)); err != nil {
+			errs = append(errs, s.failed(d, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // flushByTime flushes logs whose flush.ms has passed.
 func (s *Set) flushByTime(now time.Time) {
 	for _, e := range s.list() {
@@ -186,31 +197,57 @@ func (s *Set) housekeeping(now time.Time) {
 	}
 }
 
-// readSpace reads free bytes and decides which directories are short of space.
+// readSpace reads the free bytes of every directory and decides which are short of space.
 func (s *Set) readSpace() {
-	anyLow := false
 	for _, d := range s.dirs {
-		if !d.online() {
-			continue
+		if d.online() {
+			s.readFree(d)
 		}
-		free, total, err := s.o.FS.Free(d.path)
-		if err != nil {
-			s.failDir(d, err)
-			continue
-		}
-		d.free.Store(free)
-		d.total.Store(total)
-		low := free < s.reserve(total)
-		if d.low.Swap(low) != low {
-			if low {
-				s.log.Warn("log directory is short of space: client and mirror writes are refused", "dir", d.path, "free", free, "reserve", s.reserve(total))
-			} else {
-				s.log.Info("log directory has space again", "dir", d.path, "free", free)
-			}
-		}
-		anyLow = anyLow || low
 	}
-	s.anyLow.Store(anyLow)
+}
+
+// readFree reads the free bytes of one directory.
+func (s *Set) readFree(d *dir) {
+	d.readAt.Store(time.Now().UnixNano())
+	free, total, err := s.o.FS.Free(d.path)
+	if err != nil {
+		s.failDir(d, err)
+		return
+	}
+	reserve := s.reserve(total)
+	d.free.Store(free)
+	d.total.Store(total)
+	d.budget.Store(free - reserve)
+	low := free < reserve
+	if d.low.Swap(low) == low {
+		return
+	}
+	if low {
+		s.log.Warn("log directory is short of space: client and mirror writes are refused", "dir", d.path, "free", free, "reserve", reserve)
+	} else {
+		s.log.Info("log directory has space again", "dir", d.path, "free", free)
+	}
+}
+
+// lowPoll is how often a write that is refused for lack of space looks whether there is some again.
+const lowPoll = 100 * time.Millisecond
+
+// hasRoom takes n bytes from the directory's budget and reads the free space where that is used up.
+func (s *Set) hasRoom(d *dir, n int64) bool {
+	left := d.budget.Add(-n)
+	switch {
+	case d.low.Load():
+		if time.Now().UnixNano()-d.readAt.Load() < int64(lowPoll) {
+			return false
+		}
+		s.readFree(d)
+	case left < 0:
+		s.readFree(d)
+		if d.budget.Add(-n) < 0 {
+			return false // this write would reach into the reserve; a smaller one may not
+		}
+	}
+	return !d.low.Load()
 }
 
 func (s *Set) reserve(total int64) int64 {

@@ -85,7 +85,6 @@ type Set struct {
 	names [64]sync.Mutex
 	seed  maphash.Seed
 
-	anyLow  atomic.Bool // some directory is short of space
 	seq     atomic.Int64
 	cleaner atomic.Pointer[CleanerOptions]
 	run     running
@@ -213,7 +212,7 @@ func (s *Set) loadLogs(d *dir) error {
 				cfg = s.o.Config(tp.Topic, id)
 			}
 			l, err := s.openLog(d, tp, partlog.Options{TopicID: id, Config: cfg,
-				RecoveryPoint: d.written[tp], LogStart: d.starts[tp], CleanedTo: d.cleaned[tp], Clean: d.clean})
+				RecoveryPoint: d.point(tp), LogStart: d.starts[tp], CleanedTo: d.cleaned[tp], Clean: d.clean})
 			if err != nil {
 				return err
 			}
@@ -347,15 +346,11 @@ func (s *Set) SetConfig(topic string, c partlog.Config) {
 // SetCleaner changes how compaction runs.
 func (s *Set) SetCleaner(o CleanerOptions) { s.cleaner.Store(&o) }
 
-// CheckSpace refuses, with a retriable error, a write to l while its
-// directory has less than the reserve left. It costs one atomic load while
-// there is space.
-func (s *Set) CheckSpace(l *partlog.Log) error {
-	if !s.anyLow.Load() {
-		return nil
-	}
+// CheckSpace refuses, with a retriable error, a write of n bytes to l that would leave its directory with less than
+// log.dir.reserve.bytes. Writes that other parts need to go on (the coordinators') are not asked.
+func (s *Set) CheckSpace(l *partlog.Log, n int64) error {
 	e := s.entry(l.Topic(), l.Partition())
-	if e == nil || !e.dir.low.Load() {
+	if e == nil || s.hasRoom(e.dir, n) {
 		return nil
 	}
 	return &api.Error{Code: api.KafkaStorageError, Err: ErrNoSpace, Message: fmt.Sprintf(

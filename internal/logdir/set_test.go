@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -326,13 +327,13 @@ func TestReserveRefusesAndRecovers(t *testing.T) {
 		s := open(t, o)
 		s.Start(t.Context())
 		l := create(t, s, "t", 0)
-		must(t, s.CheckSpace(l))
+		must(t, s.CheckSpace(l, 1))
 		f, err := mem.Create("/a/ballast")
 		must(t, err)
 		_, err = f.Write(make([]byte, 2<<20))
 		must(t, err)
 		time.Sleep(2 * time.Second)
-		err = s.CheckSpace(l)
+		err = s.CheckSpace(l, 1)
 		if code, _ := api.CodeOf(err); code != api.KafkaStorageError || !code.Retriable() || !errors.Is(err, ErrNoSpace) {
 			t.Fatalf("no space: %v", err)
 		}
@@ -342,9 +343,35 @@ func TestReserveRefusesAndRecovers(t *testing.T) {
 		add(t, l, 1) // what the log itself is asked to write is written
 		must(t, mem.Remove("/a/ballast"))
 		time.Sleep(2 * time.Second)
-		must(t, s.CheckSpace(l))
+		must(t, s.CheckSpace(l, 1))
 		must(t, s.Close(context.Background(), true, 1))
 	})
+}
+
+// A writer that is faster than the poll of free space does not get into the reserve.
+func TestFastWriterStaysOutOfTheReserve(t *testing.T) {
+	const reserve = 4 << 20
+	mem := disk.NewMem(1)
+	mem.SetCapacity(8 << 20)
+	formatted(t, mem, "/a")
+	o := options(mem, "/a")
+	o.ReserveBytes, o.SpaceInterval = reserve, time.Hour
+	s := open(t, o)
+	l := create(t, s, "t", 0)
+	batch, err := record.Build(record.BuilderOptions{}, record.Record{Value: make([]byte, 64<<10)})
+	must(t, err)
+	n := 0
+	for err = s.CheckSpace(l, batch.Len()); err == nil; err = s.CheckSpace(l, batch.Len()) {
+		_, appendErr := l.Append(slices.Clone(batch), partlog.AppendOptions{})
+		must(t, appendErr)
+		n++
+	}
+	free, _, freeErr := mem.Free("/a")
+	must(t, freeErr)
+	if !errors.Is(err, ErrNoSpace) || free < reserve || n < 40 {
+		t.Errorf("after %d appends: %v with %d bytes free, the reserve is %d", n, err, free, reserve)
+	}
+	must(t, s.Close(context.Background(), true, 1))
 }
 
 // A full disk refuses an append and nothing else.
@@ -469,4 +496,53 @@ func TestCleanerLoop(t *testing.T) {
 		}
 		must(t, s.Close(context.Background(), true, 1))
 	})
+}
+
+func TestStrayLogsAreSetAside(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a")
+	s := open(t, options(mem, "/a"))
+	add(t, create(t, s, "known", 0), 1)
+	add(t, create(t, s, "gone", 1), 2)
+	must(t, s.SetAside(func(topic string, id ids.UUID, p int32) bool { return topic == "known" && id == topicID && p == 0 }))
+	if s.Get("known", 0) == nil || s.Get("gone", 1) != nil {
+		t.Fatal("the wrong log was set aside")
+	}
+	must(t, s.Close(t.Context(), true, 1))
+	s = open(t, options(mem, "/a"))
+	s.Start(t.Context())
+	if s.Get("gone", 1) != nil {
+		t.Fatal("it came back at the next start")
+	}
+	if l := create(t, s, "gone", 1); l.EndOffset() != 0 {
+		t.Fatalf("a new topic of that name has %d old records", l.EndOffset())
+	}
+	must(t, s.Close(t.Context(), true, 1))
+	entries, err := mem.ReadDir("/a")
+	must(t, err)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "gone-1.") && strings.HasSuffix(e.Name(), straySuffix) {
+			return
+		}
+	}
+	t.Fatal("its records are not there any more")
+}
+
+func TestSavedLogStartSurvivesACrash(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a")
+	s := open(t, options(mem, "/a"))
+	l := create(t, s, "t", 0)
+	add(t, l, 5)
+	must(t, l.Flush(-1))
+	_, err := l.AdvanceStart(3)
+	must(t, err)
+	must(t, s.SaveOffsets())
+	after := mem.CrashClone(false, 2)
+	must(t, s.Close(t.Context(), false, -1))
+	s = open(t, options(after, "/a"))
+	if start := s.Get("t", 0).StartOffset(); start != 3 {
+		t.Fatalf("log start %d", start)
+	}
+	must(t, s.Close(t.Context(), false, -1))
 }

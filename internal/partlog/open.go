@@ -323,9 +323,7 @@ func (r *recovery) check(segs *[]*segment, files dirFiles) (end int64, err error
 			return 0, err
 		}
 		end = next
-		// Segments are contiguous above the recovery point (see Log.settle), so
-		// a gap is what a crash lost.
-		if !last && (cut || next != (*segs)[i+1].base) {
+		if !last && (cut || r.lost(next, (*segs)[i+1].base)) {
 			for _, later := range (*segs)[i+1:] {
 				r.l.log.Warn("segment after a damaged one is removed", "file", later.log.path())
 				if err := later.remove(""); err != nil {
@@ -340,6 +338,14 @@ func (r *recovery) check(segs *[]*segment, files dirFiles) (end int64, err error
 		}
 	}
 	return end, nil
+}
+
+// lost says whether a segment that ends at next, before another one at base,
+// has lost its end in a crash. Above the recovery point segments are contiguous
+// (see Log.settle), but for those that a cleaner shortened; ours cleans below
+// it only, Kafka's may not. With no recovery point known, nothing can be said.
+func (r *recovery) lost(next, base int64) bool {
+	return next != base && r.l.opts.RecoveryPoint >= 0 && !r.l.Config().Compact
 }
 
 // indexFits checks the last entry of a sealed segment's indexes against the log.

@@ -96,7 +96,8 @@ type Options struct {
 	TopicID   ids.UUID // zero: not known; taken from partition.metadata
 	Config    Config
 	// RecoveryPoint is the checkpointed offset below which everything was
-	// flushed; LogStart the checkpointed log start offset.
+	// flushed (negative: the checkpoint is lost; 0: nothing was); LogStart the
+	// checkpointed log start offset.
 	RecoveryPoint, LogStart int64
 	// CleanedTo is the checkpointed offset up to which the log was compacted.
 	CleanedTo int64

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"milena/internal/disk"
 	"milena/internal/record"
@@ -273,6 +274,37 @@ func TestLatestEpochOutlivesItsBatch(t *testing.T) {
 		l = openLog(t, mem, small(), edit, func(o *Options) { o.LogStart = 10 })
 		if l.LatestEpoch() != 4 {
 			t.Fatalf("latest epoch %d", l.LatestEpoch())
+		}
+	}
+}
+
+// Without a recovery point a gap between segments proves nothing: all is kept.
+func TestLostRecoveryPointKeepsSegmentsBehindAGap(t *testing.T) {
+	mem := testFS(t)
+	l := openLog(t, mem, small())
+	far := int64(1) << 33
+	_, err := l.AppendAsIs(append(at(t, 0, 0, "a"), at(t, far, 0, "b")...), AppendOptions{MaxEpoch: -1})
+	must(t, err)
+	l = openLog(t, mem, small(), rp(-1))
+	wantRecs(t, l, rec{0, "a"}, rec{far, "b"})
+}
+
+// Nor does a cleaner's gap above a recovery point that Kafka left behind.
+func TestGapOfACompactedLogIsKept(t *testing.T) {
+	mem := testFS(t)
+	l := openLog(t, mem, compacted())
+	for i := range 40 {
+		kv(t, l, fmt.Sprint("k", i%3), fmt.Sprint(i))
+	}
+	seal(t, l)
+	compact(t, l, time.Now())
+	kv(t, l, "last", "x")
+	want := fmt.Sprint(committed(t, l))
+	must(t, l.Close(false))
+	for _, point := range []int64{-1, 0, 5} {
+		l = openLog(t, mem, compacted(), rp(point))
+		if got := fmt.Sprint(committed(t, l)); got != want || l.EndOffset() != 41 {
+			t.Fatalf("recovery point %d: %s, want %s", point, got, want)
 		}
 	}
 }

@@ -139,7 +139,8 @@ func open(o Options) (_ *Node, err error) {
 		wake:  make(chan struct{}, 1),
 		done:  make(chan struct{}),
 	}
-	if err := n.identify(); err != nil {
+	known, err := n.identify()
+	if err != nil {
 		return nil, fmt.Errorf("quorum: %w", err)
 	}
 	snap, err := n.snaps.newest()
@@ -165,6 +166,15 @@ func open(o Options) (_ *Node, err error) {
 			_ = log.close() // the first error matters more
 		}
 	}()
+	if known && log.fresh {
+		return nil, fmt.Errorf("quorum: %w: the raft log of %s is missing: restore its raft-*.log files; without them this voter has forgotten what it agreed to",
+			ErrCorrupt, o.Dir)
+	}
+	if !known {
+		if err := n.claim(); err != nil {
+			return nil, fmt.Errorf("quorum: %w", err)
+		}
+	}
 	if n.store, err = newStore(rec, snap); err != nil {
 		return nil, fmt.Errorf("quorum: %w", err)
 	}
@@ -205,40 +215,62 @@ func makeDir(fsys disk.FS, dir string) error {
 	return nil
 }
 
-// identify checks whose directory it is, and makes a new one ours: the first
-// snapshot holds the first voters, the identity file is written last.
-func (n *Node) identify() error {
-	name := filepath.Join(n.o.Dir, identityName)
-	want := append([]byte(identityMagic), 0, 0, 0, identityVersion)
-	want = appendMember(want, n.o.Self)
-	want = binary.BigEndian.AppendUint32(want, crc32.Checksum(want, castagnoli))
+// Known reports whether dir is a member's directory already: one whose raft log exists.
+func Known(fsys disk.FS, dir string) (bool, error) {
+	return disk.Exists(fsys, filepath.Join(dir, identityName))
+}
+
+func (n *Node) identity() []byte {
+	b := append([]byte(identityMagic), 0, 0, 0, identityVersion)
+	b = appendMember(b, n.o.Self)
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// claim makes a new directory ours. The identity file is written last, when the first
+// snapshot and the raft log are durable: with it, a missing log is damage.
+func (n *Node) claim() error {
+	return disk.WriteFileAtomic(n.o.FS, filepath.Join(n.o.Dir, identityName), n.identity())
+}
+
+// identify checks whose directory it is. One that is nobody's yet gets the first
+// snapshot, which holds the first voters.
+func (n *Node) identify() (known bool, err error) {
+	name, want := filepath.Join(n.o.Dir, identityName), n.identity()
 	b, err := disk.ReadFile(n.o.FS, name)
 	if err == nil {
-		if len(b) != len(want) || crc32.Checksum(b[:len(b)-4], castagnoli) != binary.BigEndian.Uint32(b[len(b)-4:]) {
-			return fmt.Errorf("%s: %w: not an identity file", name, ErrCorrupt)
-		}
-		if !slices.Equal(b, want) {
-			owner := Member{ID: int32(binary.BigEndian.Uint32(b[12:]))}
-			copy(owner.Directory[:], b[16:])
-			return fmt.Errorf("%s: directory belongs to voter %s, this is voter %s: give each node its own directory",
-				name, owner, n.o.Self)
-		}
-		return nil
+		return true, n.checkIdentity(name, b, want)
 	}
 	if !isNotExist(err) {
-		return err
+		return false, err
 	}
-	if len(n.o.Voters) > 0 {
-		first := &snapshot{at: position{index: 1, term: 1}, members: slices.Clone(n.o.Voters), conf: &pb.ConfState{}}
-		for _, m := range n.o.Voters {
-			first.conf.Voters = append(first.conf.Voters, raftID(m))
-		}
-		slices.Sort(first.conf.Voters) // every voter begins with the same bytes
-		if err := n.snaps.publish(first, ""); err != nil {
-			return err
-		}
+	if len(n.o.Voters) == 0 {
+		return false, nil
 	}
-	return disk.WriteFileAtomic(n.o.FS, name, want)
+	first := &snapshot{at: position{index: 1, term: 1}, members: slices.Clone(n.o.Voters), conf: &pb.ConfState{}}
+	for _, m := range n.o.Voters {
+		first.conf.Voters = append(first.conf.Voters, raftID(m))
+	}
+	slices.Sort(first.conf.Voters) // every voter begins with the same bytes
+	return false, n.snaps.publish(first, "")
+}
+
+func (n *Node) checkIdentity(name string, b, want []byte) error {
+	if len(b) < 16 || string(b[:8]) != identityMagic || crc32.Checksum(b[:len(b)-4], castagnoli) != binary.BigEndian.Uint32(b[len(b)-4:]) {
+		return fmt.Errorf("%s: %w: not an identity file", name, ErrCorrupt)
+	}
+	if v := binary.BigEndian.Uint32(b[8:]); v != identityVersion {
+		return fmt.Errorf("%s: identity format version %d is not supported, this version reads %d", name, v, identityVersion)
+	}
+	if len(b) != len(want) {
+		return fmt.Errorf("%s: %w: identity file of %d bytes", name, ErrCorrupt, len(b))
+	}
+	if !slices.Equal(b, want) {
+		owner := Member{ID: int32(binary.BigEndian.Uint32(b[12:]))}
+		copy(owner.Directory[:], b[16:])
+		return fmt.Errorf("%s: directory belongs to voter %s, this is voter %s: give each node its own directory",
+			name, owner, n.o.Self)
+	}
+	return nil
 }
 
 func (n *Node) start() {

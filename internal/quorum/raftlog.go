@@ -23,6 +23,7 @@ type raftLog struct {
 	synced int64     // durable part of file
 	segs   []segmentFile
 	last   position // of the log's last entry
+	fresh  bool     // there was no file when it was opened
 	hard   *pb.HardState
 
 	head []byte // frame headers of one write, reused
@@ -96,6 +97,7 @@ func openRaftLog(fsys disk.FS, dir string, segmentBytes int64, before position) 
 		l.last = rec.before
 	}
 	l.hard = rec.hard
+	l.fresh = len(l.segs) == 0
 	if l.file == nil {
 		if err := l.roll(); err != nil {
 			return nil, nil, err

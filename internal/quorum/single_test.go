@@ -555,3 +555,27 @@ func TestHighWatermarkIsTheCommitPoint(t *testing.T) {
 		t.Errorf("a batch with a wrong offset: %v", err)
 	}
 }
+
+func TestMissingRaftLogIsDamage(t *testing.T) {
+	mem := disk.NewMem(1)
+	o := single(t, mem)
+	n, epoch := startSingle(t, o)
+	mustPropose(t, n, epoch, 0, 3)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := mem.ReadDir(o.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range names {
+		if _, ok := parseSegmentName(e.Name()); ok {
+			if err := mem.Remove(o.Dir + "/" + e.Name()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := Open(o); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "missing") {
+		t.Fatalf("opened without its raft log: %v", err)
+	}
+}

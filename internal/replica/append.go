@@ -32,7 +32,7 @@ type AppendOptions struct {
 // carry a Kafka code; a gate's error is returned as it is.
 func (p *Partition) Append(batches []byte, o AppendOptions) (partlog.AppendInfo, error) {
 	p.mu.RLock()
-	s, err := p.admit(o.Epoch, o.Origin)
+	s, err := p.admit(o.Epoch, o.Origin, len(batches))
 	if err == nil && o.Acks == -1 {
 		if minISR := p.settings.Load().MinISR; underMinISR(s, minISR) {
 			err = api.Errorf(api.NotEnoughReplicas, "%s has %d in-sync replicas, min.insync.replicas is %d", p.name(), len(s.isr), minISR)
@@ -46,8 +46,8 @@ func (p *Partition) Append(batches []byte, o AppendOptions) (partlog.AppendInfo,
 	return p.appended(s, info, err)
 }
 
-// admit says whether origin may append now. mu is held.
-func (p *Partition) admit(epoch int32, origin partlog.Origin) (*state, error) {
+// admit says whether origin may append so many bytes now. mu is held.
+func (p *Partition) admit(epoch int32, origin partlog.Origin, bytes int) (*state, error) {
 	s, err := p.leading(epoch)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (p *Partition) admit(epoch int32, origin partlog.Origin) (*state, error) {
 		}
 	}
 	if origin == partlog.OriginClient || origin == partlog.OriginMirror {
-		if err := p.m.opts.Dirs.CheckSpace(p.log); err != nil {
+		if err := p.m.opts.Dirs.CheckSpace(p.log, int64(bytes)); err != nil {
 			return nil, err
 		}
 	}
@@ -96,7 +96,7 @@ type AsIsOptions struct {
 // the error has ErrEpochAboveLeader in it and nothing is appended.
 func (p *Partition) AppendAsIs(batches []byte, o AsIsOptions) (partlog.AppendInfo, error) {
 	p.mu.RLock()
-	s, err := p.admit(o.Epoch, partlog.OriginMirror)
+	s, err := p.admit(o.Epoch, partlog.OriginMirror, len(batches))
 	if err != nil {
 		p.mu.RUnlock()
 		return partlog.AppendInfo{FirstOffset: -1}, err
@@ -192,6 +192,11 @@ func (p *Partition) truncate(off int64, cut func() error) error {
 		return p.storageError(err)
 	}
 	end := p.log.EndOffset()
+	if s.epochStart > end { // what the leadership began with is gone: nothing above end is to be waited for
+		next := *s
+		next.epochStart = end
+		p.st.Store(&next)
+	}
 	p.hwMu.Lock()
 	if old := p.hw.Load(); old > end || old < p.log.StartOffset() {
 		hw := max(min(old, end), p.log.StartOffset())

@@ -35,8 +35,8 @@ type Dirs interface {
 	GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.Config) (*partlog.Log, error)
 	Delete(topic string, partition int32) error
 	SetConfig(topic string, c partlog.Config)
-	// CheckSpace refuses a write while the log's directory is nearly full.
-	CheckSpace(l *partlog.Log) error
+	// CheckSpace refuses a write of n bytes while the log's directory is nearly full.
+	CheckSpace(l *partlog.Log, n int64) error
 	// HighWatermark is the checkpointed high watermark at start, 0 if none.
 	HighWatermark(topic string, partition int32) int64
 	CheckpointHighWatermarks(hw func(topic string, partition int32) (int64, bool)) error
@@ -361,6 +361,19 @@ func (t *topic) get(partition int32) (*Partition, error) {
 		return nil, gone
 	}
 	return p, nil
+}
+
+// Settled calls fn with what tells the partitions held here from others, while
+// no delta is applied.
+func (m *Manager) Settled(fn func(held func(topic string, id ids.UUID, partition int32) bool) error) error {
+	m.apply.Lock()
+	defer m.apply.Unlock()
+	return fn(func(name string, id ids.UUID, partition int32) bool {
+		m.mu.RLock()
+		defer m.mu.RUnlock()
+		t := m.byName[name]
+		return t != nil && t.parts[partition] != nil && (id.IsZero() || t.id == id)
+	})
 }
 
 // Partitions calls fn for every local partition until it returns false, in no

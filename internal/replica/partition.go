@@ -41,6 +41,7 @@ type Partition struct {
 	hw       atomic.Int64
 	st       atomic.Pointer[state]
 	settings atomic.Pointer[Settings]
+	damaged  atomic.Int64 // when damage was last logged, ns; 0: never
 	log      *partlog.Log // nil: its directory was offline when it should have been opened
 
 	// mu orders appends, which hold it shared, against truncations and changes

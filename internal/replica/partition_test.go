@@ -422,3 +422,22 @@ func TestConcurrentAppendsCommitAll(t *testing.T) {
 		t.Fatalf("high watermark %d, want 320", hw)
 	}
 }
+
+func TestDamageIsNotRetriable(t *testing.T) {
+	r := newRig(t)
+	name := r.topic(1, 1)
+	p := r.get(name, 0)
+	r.append(p, 3)
+	f, err := r.dirs.fs.OpenAppend(dirName(name, 0) + "/00000000000000000000.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{9}, 16); err != nil { // the magic of the first batch
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Read(ReadParams{Offset: 0, MaxBytes: 1000, MinOne: true, ReplicaID: -1, CurrentEpoch: -1, LastFetched: -1})
+	wantCode(t, err, api.CorruptMessage)
+}

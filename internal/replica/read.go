@@ -93,7 +93,7 @@ func (p *Partition) Read(rp ReadParams) (ReadResult, error) {
 		if errors.Is(err, partlog.ErrOffsetOutOfRange) {
 			return nothing, p.errOutOfRange(rp.Offset, p.log.StartOffset())
 		}
-		return nothing, p.storageError(err)
+		return nothing, p.readError(err)
 	}
 	r.Spans, r.Bytes = info.Spans, info.Bytes
 	if rp.Committed && r.Bytes > 0 {
@@ -101,7 +101,7 @@ func (p *Partition) Read(rp ReadParams) (ReadResult, error) {
 		// than was returned does no harm to the reader.
 		if r.Aborted, err = p.log.AbortedTxns(rp.Offset, upTo); err != nil {
 			r.Release()
-			return nothing, p.storageError(err)
+			return nothing, p.readError(err)
 		}
 	}
 	return r, nil
@@ -114,6 +114,23 @@ func (p *Partition) marks(start int64) ReadResult {
 		HighWatermark: hw, LastStable: p.log.LastStableOffset(hw), LogStart: start,
 		DivergingEpoch: -1, DivergingEnd: -1,
 	}
+}
+
+// damageInterval is how often the damage of one partition is logged again.
+const damageInterval = time.Minute
+
+// readError turns what a read failed with into what the client gets. Damage is
+// CORRUPT_MESSAGE and said in the log: under a retriable storage error clients
+// would try again for ever, and nobody would know.
+func (p *Partition) readError(err error) error {
+	if !errors.Is(err, partlog.ErrCorrupt) {
+		return p.storageError(err)
+	}
+	now := time.Now().UnixNano()
+	if last := p.damaged.Load(); (last == 0 || now-last >= int64(damageInterval)) && p.damaged.CompareAndSwap(last, now) {
+		p.m.log.Error("log is damaged, reads of it fail", "topic", p.topic.name, "partition", p.index, "error", err)
+	}
+	return &api.Error{Code: api.CorruptMessage, Message: "the log of " + p.name() + " is damaged", Err: err}
 }
 
 func (p *Partition) errOutOfRange(off, start int64) error {
@@ -218,7 +235,7 @@ func (p *Partition) FindOffset(current int32, time int64, iso Isolation) (partlo
 		at, err = p.log.OffsetForTimestamp(time)
 	}
 	if err != nil {
-		return none, p.storageError(err)
+		return none, p.readError(err)
 	}
 	if at.Offset < 0 || at.Offset >= visible {
 		return none, nil

@@ -61,7 +61,7 @@ func (d *dirs) SetConfig(topic string, c partlog.Config) {
 	}
 }
 
-func (d *dirs) CheckSpace(*partlog.Log) error { return d.full }
+func (d *dirs) CheckSpace(*partlog.Log, int64) error { return d.full }
 
 func (d *dirs) HighWatermark(topic string, partition int32) int64 {
 	return d.marks[dirName(topic, partition)]

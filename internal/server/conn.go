@@ -201,6 +201,17 @@ var (
 	errPanic     = errors.New("a handler failed")
 )
 
+// noteMalformed counts and logs a request whose body makes no sense.
+func (c *Conn) noteMalformed(err error) {
+	if c.srv == nil {
+		return
+	}
+	c.srv.metrics.malformed.WithLabelValues(c.listener.Name).Inc()
+	c.srv.log.LogAttrs(context.Background(), slog.LevelWarn, "malformed request",
+		slog.String("client", c.nc.RemoteAddr().String()), slog.String("client_id", c.clientID),
+		slog.String("listener", c.listener.Name), slog.Any("error", err))
+}
+
 // logEnd says why a connection is closed, as loudly as the reason deserves.
 func (c *Conn) logEnd(err error) {
 	if c.isClosed() || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {

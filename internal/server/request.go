@@ -211,7 +211,12 @@ func (r *Request) decode(m kmsg.Request, body []byte, read func([]byte) error) e
 	return nil
 }
 
+// malformed makes the error of a body that makes no sense, and counts it beside frames and headers that don't: handlers
+// mostly close the connection then.
 func malformed(r *Request, err error) error {
+	if r.Conn != nil {
+		r.Conn.noteMalformed(fmt.Errorf("%s version %d: %w", r.Row.Name, r.Version, err))
+	}
 	return &api.Error{
 		Code:    api.InvalidRequest,
 		Message: fmt.Sprintf("malformed %s request of version %d: %v", r.Row.Name, r.Version, err),

@@ -477,6 +477,10 @@ func TestDecodeOfGarbage(t *testing.T) {
 			t.Errorf("decoding a short request: %v", err)
 		}
 	}
+	// A body that makes no sense is counted and logged like a frame that doesn't.
+	if n := r.metric("kafka_server_socket_server_metrics_malformed_requests_total"); n != 2 {
+		t.Errorf("%v malformed requests counted, want 2", n)
+	}
 }
 
 // Produce 0 to 2 are advertised and refused by the handler (KAFKA-18659), so the

@@ -13,7 +13,8 @@ import (
 //
 // Behaviour: moves the log start of each partition up to the offset, -1
 // meaning the high watermark; segments wholly below are removed by the next
-// retention run. The answer has the log start. Internal topics, and topics
+// retention run. The answer has the log start, which is on disk by then:
+// records that were said to be deleted don't come back after a crash. Internal topics, and topics
 // whose cleanup.policy has no delete, are refused.
 func (h *Handlers) DeleteRecords(_ context.Context, r *server.Request) {
 	var req kmsg.DeleteRecordsRequest
@@ -22,6 +23,7 @@ func (h *Handlers) DeleteRecords(_ context.Context, r *server.Request) {
 	}
 	resp := kmsg.DeleteRecordsResponse{Version: r.Version, Topics: make([]kmsg.DeleteRecordsResponseTopic, len(req.Topics))}
 	var failed api.Code
+	var moved []*kmsg.DeleteRecordsResponseTopicPartition
 	for i := range req.Topics {
 		t, out := &req.Topics[i], &resp.Topics[i]
 		out.Topic = t.Topic
@@ -37,6 +39,17 @@ func (h *Handlers) DeleteRecords(_ context.Context, r *server.Request) {
 			}
 			if err != nil {
 				h.log("DeleteRecords", t.Topic, p.Partition, err)
+			} else {
+				moved = append(moved, p)
+			}
+		}
+	}
+	if len(moved) > 0 {
+		if err := h.o.Dirs.SaveOffsets(); err != nil {
+			h.o.Logger.Error("log starts can't be saved", "error", err)
+			failed = api.KafkaStorageError
+			for _, p := range moved {
+				p.LowWatermark, p.ErrorCode = -1, int16(failed)
 			}
 		}
 	}

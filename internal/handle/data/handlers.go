@@ -39,6 +39,8 @@ type LogDirs interface {
 	Dirs() []logdir.DirInfo
 	// Logs calls fn for every open log until it returns false.
 	Logs(fn func(*partlog.Log) bool)
+	// SaveOffsets makes the log starts durable.
+	SaveOffsets() error
 }
 
 var _ LogDirs = (*logdir.Set)(nil)

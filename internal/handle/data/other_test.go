@@ -94,6 +94,9 @@ func TestDeleteRecords(t *testing.T) {
 			}
 		}
 	}
+	if n := r.dirs.saved.Load(); n != 3 {
+		t.Errorf("log starts were saved %d times for 3 requests that moved one", n)
+	}
 	// The start is in the middle of a batch: the batch still comes whole.
 	req := fetchRequest(0, 1, 1)
 	req.Topics[0].Partitions[0].FetchOffset = 3

@@ -35,6 +35,8 @@ type dirs struct {
 	path string
 	logs map[string]*partlog.Log
 	full atomic.Pointer[api.Error]
+
+	saved atomic.Int64 // calls of SaveOffsets
 }
 
 func (d *dirs) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.Config) (*partlog.Log, error) {
@@ -57,7 +59,7 @@ func (d *dirs) Delete(topic string, partition int32) error {
 
 func (d *dirs) SetConfig(string, partlog.Config) {}
 
-func (d *dirs) CheckSpace(*partlog.Log) error {
+func (d *dirs) CheckSpace(*partlog.Log, int64) error {
 	if err := d.full.Load(); err != nil {
 		return err
 	}
@@ -73,6 +75,11 @@ func (d *dirs) Dirs() []logdir.DirInfo {
 		{Path: d.path, Online: true, Free: 10, Total: 100},
 		{Path: "/broken", Err: errors.New("broken"), Free: -1, Total: -1},
 	}
+}
+
+func (d *dirs) SaveOffsets() error {
+	d.saved.Add(1)
+	return nil
 }
 
 func (d *dirs) Logs(fn func(*partlog.Log) bool) {
