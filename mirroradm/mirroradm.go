@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/api"
 	"milena/internal/ids"
@@ -46,9 +47,14 @@ func failure(code int16, msg *string) error {
 	return e
 }
 
+// requests sends one request and returns its response; a *kgo.Client does.
+type requests interface {
+	Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
+}
+
 // Client makes the calls. Its methods may be called from any goroutine.
 type Client struct {
-	cl      *kgo.Client
+	cl      requests
 	timeout time.Duration
 }
 

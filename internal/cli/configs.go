@@ -40,6 +40,7 @@ func (f *entityFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.topic, "topic", "", "short for --entity-type topics --entity-name `NAME`")
 	fl.StringVar(&f.broker, "broker", "", "short for --entity-type brokers --entity-name `ID`")
 	fl.StringVar(&f.group, "group", "", "short for --entity-type groups --entity-name `NAME`")
+	values(c, "entity-type", "topics", "brokers", "broker-loggers", "groups", "cluster-mirrors")
 }
 
 func (f *entityFlags) entity() (entity, error) {
@@ -113,7 +114,7 @@ func (a *app) describeConfigs(ctx context.Context, adm *admin, e entity, all boo
 				return err
 			}
 			for _, c := range r.Configs {
-				if all || ownSource(c.Source) {
+				if all || c.Source == e.ownSource() {
 					out = append(out, configJSON{c.Name, c.Value, c.Source.String(), c.IsSensitive, c.ReadOnly})
 				}
 			}
@@ -133,14 +134,25 @@ func (a *app) describeConfigs(ctx context.Context, adm *admin, e entity, all boo
 	return nil
 }
 
-// ownSource says whether a value was set on the entity and not inherited.
-func ownSource(s kmsg.ConfigSource) bool {
-	switch s {
-	case kmsg.ConfigSourceDefaultConfig, kmsg.ConfigSourceStaticBrokerConfig:
-		return false
+// ownSource is the source of values that were set on the entity and not inherited.
+func (e entity) ownSource() kmsg.ConfigSource {
+	switch {
+	case e.kind == kmsg.ConfigResourceTypeTopic:
+		return kmsg.ConfigSourceDynamicTopicConfig
+	case e.kind == kmsg.ConfigResourceTypeBroker && e.name == "":
+		return kmsg.ConfigSourceDynamicDefaultBrokerConfig
+	case e.kind == kmsg.ConfigResourceTypeBroker:
+		return kmsg.ConfigSourceDynamicBrokerConfig
+	case e.kind == kmsg.ConfigResourceTypeBrokerLogger:
+		return kmsg.ConfigSourceDynamicBrokerLoggerConfig
+	case e.kind == kmsg.ConfigResourceTypeGroupConfig:
+		return kmsg.ConfigSourceGroupConfig
 	}
-	return true
+	return mirrorSource
 }
+
+// mirrorSource is the source of a mirror's own configs.
+const mirrorSource kmsg.ConfigSource = 9
 
 func deref(s *string) string {
 	if s == nil {

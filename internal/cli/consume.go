@@ -5,14 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"milena/internal/client"
 )
 
 type consumeFlags struct {
@@ -30,7 +29,8 @@ func (a *app) consumeCommand() *cobra.Command {
 		Long: "Prints the value of each record and nothing else on standard output. --format chooses other parts:\n" +
 			"  %k key  %v value  %t topic  %p partition  %o offset  %e leader epoch  %T timestamp in milliseconds\n" +
 			"  %h headers k=v,k=v  %% a percent sign  \\n \\t \\\\ as usual\n" +
-			"--exit-at-end stops at the end offsets read at start, control records included.",
+			"--exit-at-end stops at the end offsets read at start, control records included.\n" +
+			"A group commits what was printed, and nothing else.",
 		Example: "  milena consume orders --from-beginning --exit-at-end --format '%k=%v'",
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.consume(cmd, args[0], &f) },
 	}
@@ -44,21 +44,73 @@ func (a *app) consumeCommand() *cobra.Command {
 	return a.clientFlags(c)
 }
 
+// consumer is one run of the consume command.
+type consumer struct {
+	a      *app
+	f      *consumeFlags
+	topic  string
+	format []formatPart
+	cl     *kgo.Client
+	count  *counter
+	seen   int64
+	ends   *ends // nil without --exit-at-end
+	// next is the offset after what was printed, by partition; what of it was committed is in committed.
+	next, committed map[int32]kgo.EpochOffset
+}
+
 func (a *app) consume(cmd *cobra.Command, topic string, f *consumeFlags) error {
 	format, err := parseFormat(f.format)
-	if err != nil {
+	switch {
+	case err != nil:
 		return &usageError{err}
-	}
-	if f.group != "" && len(f.partitions) > 0 {
+	case f.group != "" && len(f.partitions) > 0:
 		return usagef("--partition does not go with --group: the group assigns partitions")
+	case f.maxRecords == 0:
+		return nil
 	}
 	conf, err := a.settings(cmd)
 	if err != nil {
 		return err
 	}
-	opts, err := conf.ConsumerOpts(f.group)
+	if f.fromBeginning || conf.Reset() == "earliest" {
+		f.fromBeginning = true
+	}
+	opts, err := f.opts(conf, topic)
 	if err != nil {
 		return &usageError{err}
+	}
+	plain, err := a.open(cmd.Context(), conf)
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	c := &consumer{a: a, f: f, topic: topic, format: format, count: a.counter("records read"), next: map[int32]kgo.EpochOffset{}, committed: map[int32]kgo.EpochOffset{}}
+	ctx, cancel := context.WithTimeout(cmd.Context(), time.Duration(a.timeout)*time.Millisecond)
+	defer cancel()
+	if c.ends, err = f.ends(ctx, plain, topic, conf.Committed()); err != nil {
+		return err
+	}
+	if f.exitAtEnd && len(c.ends.left) == 0 {
+		return nil
+	}
+	if c.cl, err = kgo.NewClient(append(conf.KgoOpts(nil), opts...)...); err != nil {
+		return &usageError{err}
+	}
+	defer c.cl.Close()
+	err = c.run(cmd.Context())
+	c.count.end()
+	if f.group != "" {
+		end, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 10*time.Second)
+		defer cancel()
+		err = errors.Join(err, c.commit(end))
+	}
+	return err
+}
+
+func (f *consumeFlags) opts(conf *client.Config, topic string) ([]kgo.Opt, error) {
+	opts, err := conf.ConsumerOpts(f.group)
+	if err != nil {
+		return nil, err
 	}
 	start := kgo.NewOffset().AtEnd()
 	if f.fromBeginning {
@@ -78,199 +130,109 @@ func (a *app) consume(cmd *cobra.Command, topic string, f *consumeFlags) error {
 		opts = append(opts, kgo.ConsumeTopics(topic))
 	}
 	// Control records are kept so that the end is recognised behind the last transaction's marker.
-	opts = append(opts, kgo.KeepControlRecords())
-	ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
-	defer cancel()
-	plain, err := a.open(ctx, conf)
-	if err != nil {
-		return err
-	}
-	defer plain.Close()
-	left, err := f.remaining(ctx, kadm.NewClient(plain), topic)
-	if err != nil {
-		return err
-	}
-	if f.exitAtEnd && len(left) == 0 {
-		return nil
-	}
-	cl, err := kgo.NewClient(append(conf.KgoOpts(nil), opts...)...)
-	if err != nil {
-		return &usageError{err}
-	}
-	defer cl.Close()
-	err = a.consumeLoop(cmd.Context(), cl, f, format, left)
-	if f.group != "" {
-		commitCtx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 10*time.Second)
-		defer cancel()
-		err = errors.Join(err, cl.CommitUncommittedOffsets(commitCtx))
-	}
-	return err
+	return append(opts, kgo.KeepControlRecords()), nil
 }
 
-// remaining are the end offsets to reach by partition, those with nothing to read left out; nil without --exit-at-end.
-func (f *consumeFlags) remaining(ctx context.Context, adm *kadm.Client, topic string) (map[int32]int64, error) {
-	ts, err := adm.ListTopicsWithInternal(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	if err := answer("topic "+topic, ts[topic].Err, ""); err != nil {
-		return nil, err
-	}
-	if !f.exitAtEnd {
-		return nil, nil
-	}
-	ends, err := adm.ListEndOffsets(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	from, err := adm.ListStartOffsets(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	committed := kadm.OffsetResponses{}
-	if f.group != "" {
-		if committed, err = adm.FetchOffsets(ctx, f.group); err != nil {
-			return nil, answer("group "+f.group, err, "")
-		}
-	}
-	wanted := map[int32]bool{}
-	for _, p := range f.partitions {
-		if _, ok := ends.Lookup(topic, p); !ok {
-			return nil, fmt.Errorf("topic %s has no partition %d", topic, p)
-		}
-		wanted[p] = true
-	}
-	left := map[int32]int64{}
-	for _, e := range ends.Offsets().Sorted() {
-		begin := e.At
-		if o, ok := from.Lookup(topic, e.Partition); ok && f.fromBeginning {
-			begin = o.Offset
-		}
-		if o, ok := committed.Lookup(topic, e.Partition); ok && o.At >= 0 {
-			begin = o.At
-		}
-		if begin < e.At && (len(wanted) == 0 || wanted[e.Partition]) {
-			left[e.Partition] = e.At
-		}
-	}
-	return left, nil
-}
+// pollWait is how long a poll waits before partitions without new records are looked at for their end.
+const pollWait = 100 * time.Millisecond
 
-func (a *app) consumeLoop(ctx context.Context, cl *kgo.Client, f *consumeFlags, format []formatPart, left map[int32]int64) error {
-	out := bufio.NewWriterSize(a.env.Stdout, 64<<10)
-	defer out.Flush()
-	seen := int64(0)
+func (c *consumer) run(ctx context.Context) error {
+	out := bufio.NewWriterSize(c.a.env.Stdout, 64<<10)
 	for {
-		fetches := cl.PollFetches(ctx)
+		limit := 10_000
+		if c.f.maxRecords > 0 {
+			limit = int(min(int64(limit), c.f.maxRecords-c.seen))
+		}
+		fetches := c.poll(ctx, limit)
 		if ctx.Err() != nil {
 			return nil
 		}
 		for _, e := range fetches.Errors() {
-			return answer(fmt.Sprintf("%s-%d", e.Topic, e.Partition), e.Err, "")
+			if !errors.Is(e.Err, context.DeadlineExceeded) {
+				return answer(fmt.Sprintf("%s-%d", e.Topic, e.Partition), e.Err, "")
+			}
 		}
 		for it := fetches.RecordIter(); !it.Done(); {
-			r := it.Next()
-			end, bounded := left[r.Partition]
-			if !r.Attrs.IsControl() && (!f.exitAtEnd || bounded && r.Offset < end) {
-				writeRecord(out, format, r)
-				if seen++; seen == f.maxRecords {
-					return out.Flush()
-				}
-			}
-			if bounded && r.Offset+1 >= end {
-				delete(left, r.Partition)
-			}
+			c.take(out, it.Next())
 		}
 		if err := out.Flush(); err != nil {
+			c.next = c.committed // what was not printed is not committed
 			return fmt.Errorf("standard output: %w", err)
 		}
-		if f.exitAtEnd && len(left) == 0 {
+		if c.f.group != "" {
+			if err := c.commit(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+		if c.ends != nil && fetches.NumRecords() == 0 {
+			if err := c.ends.look(ctx, c.next); err != nil {
+				return err
+			}
+		}
+		if c.seen == c.f.maxRecords || c.ends != nil && len(c.ends.left) == 0 {
 			return nil
 		}
-		if f.group != "" {
-			if err := cl.CommitUncommittedOffsets(ctx); err != nil {
-				return answer("group "+f.group, err, "")
-			}
-		}
 	}
 }
 
-// formatPart is literal text, or a verb with text empty.
-type formatPart struct {
-	verb byte
-	text string
+func (c *consumer) poll(ctx context.Context, limit int) kgo.Fetches {
+	if c.ends == nil {
+		return c.cl.PollRecords(ctx, limit)
+	}
+	ctx, cancel := context.WithTimeout(ctx, pollWait)
+	defer cancel()
+	return c.cl.PollRecords(ctx, limit)
 }
 
-func parseFormat(s string) ([]formatPart, error) {
-	var out []formatPart
-	var text strings.Builder
-	flush := func() {
-		if text.Len() > 0 {
-			out = append(out, formatPart{text: text.String()})
-			text.Reset()
-		}
+// take prints a record, unless it is a control record or behind the end.
+func (c *consumer) take(out *bufio.Writer, r *kgo.Record) {
+	if c.ends != nil && !c.ends.within(r.Partition, r.Offset) {
+		return
 	}
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if (c == '%' || c == '\\') && i+1 == len(s) {
-			return nil, fmt.Errorf("--format %q ends in the middle of an escape", s)
-		}
-		switch c {
-		case '%':
-			i++
-			if s[i] == '%' {
-				text.WriteByte('%')
-				continue
-			}
-			if !strings.ContainsRune("kvtpoeTh", rune(s[i])) {
-				return nil, fmt.Errorf("--format: %%%c is unknown: use %%k %%v %%t %%p %%o %%e %%T %%h", s[i])
-			}
-			flush()
-			out = append(out, formatPart{verb: s[i]})
-		case '\\':
-			i++
-			esc := map[byte]byte{'n': '\n', 't': '\t', '\\': '\\', 'r': '\r', '0': 0}
-			r, ok := esc[s[i]]
-			if !ok {
-				return nil, fmt.Errorf("--format: \\%c is unknown", s[i])
-			}
-			text.WriteByte(r)
-		default:
-			text.WriteByte(c)
-		}
+	c.next[r.Partition] = kgo.EpochOffset{Epoch: r.LeaderEpoch, Offset: r.Offset + 1}
+	if !r.Attrs.IsControl() {
+		writeRecord(out, c.format, r)
+		c.seen++
+		c.count.add(1)
 	}
-	flush()
-	return out, nil
+	if c.ends != nil {
+		c.ends.reached(r.Partition, r.Offset+1)
+	}
 }
 
-func writeRecord(w io.Writer, format []formatPart, r *kgo.Record) {
-	var b []byte
-	for _, p := range format {
-		switch p.verb {
-		case 0:
-			b = append(b, p.text...)
-		case 'k':
-			b = append(b, r.Key...)
-		case 'v':
-			b = append(b, r.Value...)
-		case 't':
-			b = append(b, r.Topic...)
-		case 'p':
-			b = strconv.AppendInt(b, int64(r.Partition), 10)
-		case 'o':
-			b = strconv.AppendInt(b, r.Offset, 10)
-		case 'e':
-			b = strconv.AppendInt(b, int64(r.LeaderEpoch), 10)
-		case 'T':
-			b = strconv.AppendInt(b, r.Timestamp.UnixMilli(), 10)
-		case 'h':
-			for i, h := range r.Headers {
-				if i > 0 {
-					b = append(b, ',')
-				}
-				b = append(append(append(b, h.Key...), '='), h.Value...)
-			}
+// commit commits what was printed since the last commit.
+func (c *consumer) commit(ctx context.Context) error {
+	todo := map[int32]kgo.EpochOffset{}
+	for p, o := range c.next {
+		if c.committed[p] != o {
+			todo[p] = o
 		}
 	}
-	_, _ = w.Write(append(b, '\n')) // the buffered writer keeps the error for Flush
+	if len(todo) == 0 {
+		return nil
+	}
+	var failed error
+	c.cl.CommitOffsetsSync(ctx, map[string]map[int32]kgo.EpochOffset{c.topic: todo}, commitResult(&failed))
+	if failed != nil {
+		return answer("group "+c.f.group, failed, "")
+	}
+	for p, o := range todo {
+		c.committed[p] = o
+	}
+	return nil
+}
+
+// committedOffsets asks for a group's offsets. A coordinator that is just being made or moved is asked again.
+func committedOffsets(ctx context.Context, adm *kadm.Client, group string) (kadm.OffsetResponses, error) {
+	for {
+		os, err := adm.FetchOffsets(ctx, group)
+		if err == nil || !retriable(err) {
+			return os, answer("group "+group, err, "")
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, answer("group "+group, err, "")
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"io"
 	"log/slog"
 	"strings"
 	"time"
@@ -56,7 +55,7 @@ func (a *app) demoCommand() *cobra.Command {
 
 func (a *app) demoLogger(level string) (*slog.Logger, error) {
 	if level == "off" {
-		return slog.New(slog.NewTextHandler(io.Discard, nil)), nil
+		return slog.New(slog.DiscardHandler), nil
 	}
 	return a.logger(&serverFlags{level: strings.ToLower(level), format: "text"})
 }

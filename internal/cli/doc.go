@@ -2,5 +2,5 @@
 // Milena and Apache Kafka alike.
 //
 // Output meant for programs goes to standard output (tables, or JSON with --json); everything else to standard
-// error. An error is one plain line there that says what to do. Exit codes are stable: see [ExitCode].
+// error. An error is one plain line there that says what to do. Exit codes are stable: see [ExitCode] and docs/cli.md.
 package cli

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 
@@ -22,12 +23,11 @@ func (a *app) dumpLogCommand() *cobra.Command {
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			out := bufio.NewWriterSize(a.env.Stdout, 64<<10)
-			defer out.Flush()
 			bad := 0
 			for _, name := range args {
 				res, err := dumpFile(out, name, o)
 				if err != nil {
-					return err
+					return errors.Join(err, out.Flush()) // what was read before it helps
 				}
 				bad += res.Invalid
 				if res.TrailingBytes > 0 {

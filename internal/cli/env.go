@@ -23,6 +23,8 @@ type Env struct {
 	// StdoutTerminal says whether standard output is a terminal: progress is drawn there, and printed as plain
 	// lines elsewhere.
 	StdoutTerminal bool
+	// StderrTerminal says whether standard error is a terminal: long commands count there.
+	StderrTerminal bool
 	// Hostname replaces an unspecified listener address where an address is advertised.
 	Hostname func() (string, error)
 }
@@ -30,16 +32,28 @@ type Env struct {
 // ExitCode is what the process ends with. The numbers are a contract.
 type ExitCode int
 
+// The exit codes; exitCodes words them.
 const (
-	// ExitOK: everything that was asked for was done.
-	ExitOK ExitCode = 0
-	// ExitFailed: the operation was tried and failed, or a comparison found a difference.
-	ExitFailed ExitCode = 1
-	// ExitUsage: the command line, a file named by it, or a property is wrong; nothing was tried.
-	ExitUsage ExitCode = 2
-	// ExitUnreachable: the cluster could not be reached, or it refused the login; or a comparison could not be decided.
+	ExitOK          ExitCode = 0
+	ExitFailed      ExitCode = 1
+	ExitUsage       ExitCode = 2
 	ExitUnreachable ExitCode = 3
 )
+
+// exitMeaning is a row of the reference.
+type exitMeaning struct {
+	code    ExitCode
+	meaning string
+}
+
+func exitCodes() []exitMeaning {
+	return []exitMeaning{
+		{ExitOK, "everything that was asked for was done"},
+		{ExitFailed, "it was tried and failed: the cluster refused it, a record was not acknowledged, a file is damaged, a comparison found a difference"},
+		{ExitUsage, "the command line, a file named by it, or a property is wrong; nothing was tried"},
+		{ExitUnreachable, "the cluster could not be reached, or it refused the login"},
+	}
+}
 
 // usageError marks a mistake in the command line.
 type usageError struct{ err error }
@@ -97,11 +111,16 @@ func message(err error, bootstrap string) string {
 			return fmt.Sprintf("cannot reach the cluster at %s: %v: check --bootstrap-server and --command-config", bootstrap, rootCause(err))
 		}
 	}
-	var ke *kerr.Error
-	if errors.As(err, &ke) && err == error(ke) {
-		return strings.TrimSuffix(ke.Description, ".") + " (" + ke.Message + ")"
+	return oneLine(describe(err).Error())
+}
+
+// oneLine puts the lines of a message in one.
+func oneLine(s string) string {
+	lines := strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
+	for i, l := range lines {
+		lines[i] = strings.TrimSpace(l)
 	}
-	return strings.ReplaceAll(err.Error(), "\n", " ")
+	return strings.Join(lines, "; ")
 }
 
 func rootCause(err error) error {
@@ -124,9 +143,21 @@ func answer(what string, err error, msg string) error {
 		if text == "" {
 			text = ke.Description
 		}
-		return fmt.Errorf("%s: %s (%w)", what, strings.TrimSuffix(text, "."), &named{ke})
+		text = strings.TrimSuffix(text, ".")
+		if !strings.HasPrefix(text, what+" ") { // the cluster's own words may name the thing already
+			text = what + ": " + text
+		}
+		return fmt.Errorf("%s (%w)", text, &named{ke})
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// describe words a Kafka error in the cluster's terms, and leaves other errors alone.
+func describe(err error) error {
+	if ke, bare := err.(*kerr.Error); bare { //nolint:errorlint // a wrapped one has its words already
+		return fmt.Errorf("%s (%w)", strings.TrimSuffix(ke.Description, "."), &named{ke})
+	}
+	return err
 }
 
 // named prints only the name of a Kafka error, whose description is already part of the line.

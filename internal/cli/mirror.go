@@ -43,8 +43,29 @@ func (a *app) mirrorAdmin(cmd *cobra.Command, f func(ctx context.Context, m *mir
 	return a.admin(cmd, func(ctx context.Context, adm *admin) error {
 		m := mirroradm.NewClient(adm.raw)
 		m.SetTimeout(min(time.Duration(a.timeout)*time.Millisecond, 30*time.Second))
-		return f(ctx, m)
+		err := f(ctx, m)
+		if err != nil && strings.Contains(err.Error(), "broker is too old") {
+			return fmt.Errorf("the cluster at %s has no Cluster Mirroring: point --bootstrap-server at the cluster that is to hold the mirror", a.bootstrap)
+		}
+		return err
 	})
+}
+
+// mirrorHint says which mirror keeps a topic from being written to, if a write was refused for that; else it is empty.
+func (a *app) mirrorHint(ctx context.Context, cl *kgo.Client, topic string, err error) string {
+	if !isCode(err, "POLICY_VIOLATION") {
+		return ""
+	}
+	ms, err := mirroradm.NewClient(cl).List(ctx)
+	if err != nil {
+		return ""
+	}
+	for _, m := range ms {
+		if slices.Contains(m.Topics, topic) {
+			return fmt.Sprintf(": mirror %s keeps topic %s read-only; milena mirrors stop %s --topics %s makes it writable", m.Name, topic, m.Name, topic)
+		}
+	}
+	return ""
 }
 
 func (a *app) mirrorsCreate() *cobra.Command {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -18,10 +19,11 @@ import (
 
 type produceFlags struct {
 	key, keySeparator string
+	nullMarker        string
 	headers           []string
 	partition         int32
 	codec, acks       string
-	maxLine           int
+	maxLine, maxBatch int
 }
 
 func (a *app) produceCommand() *cobra.Command {
@@ -36,11 +38,15 @@ func (a *app) produceCommand() *cobra.Command {
 	fl := c.Flags()
 	fl.StringVar(&f.key, "key", "", "key of every record (none by default)")
 	fl.StringVar(&f.keySeparator, "key-separator", "", "a line is KEY, this separator, VALUE")
+	fl.StringVar(&f.nullMarker, "null-marker", "", "a key or value that is exactly this `TEXT` is null")
 	fl.StringArrayVar(&f.headers, "header", nil, "a header of every record, `KEY=VALUE`; may be repeated")
 	fl.Int32Var(&f.partition, "partition", -1, "write to this partition; -1 chooses by key, or spreads")
 	fl.StringVar(&f.codec, "compression", "", "none, gzip, snappy, lz4 or zstd")
 	fl.StringVar(&f.acks, "acks", "", "all, 1 or 0")
 	fl.IntVar(&f.maxLine, "max-line-bytes", 64<<20, "longest line accepted")
+	fl.IntVar(&f.maxBatch, "max-batch-bytes", 0, "most bytes of a batch, and so of a record; 0 takes max.request.size, else what clusters take by default")
+	values(c, "compression", "none", "gzip", "snappy", "lz4", "zstd")
+	values(c, "acks", "all", "1", "0")
 	return a.clientFlags(c)
 }
 
@@ -53,6 +59,9 @@ func (a *app) produce(cmd *cobra.Command, topic string, f *produceFlags) error {
 	if err != nil {
 		return &usageError{err}
 	}
+	if cmd.Flags().Changed("timeout-ms") {
+		opts = append(opts, kgo.RecordDeliveryTimeout(time.Duration(a.timeout)*time.Millisecond))
+	}
 	headers, err := f.recordHeaders()
 	if err != nil {
 		return err
@@ -64,55 +73,78 @@ func (a *app) produce(cmd *cobra.Command, topic string, f *produceFlags) error {
 	defer cl.Close()
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-
-	var mu sync.Mutex
-	first := struct {
-		line int
-		err  error
-	}{}
-	acked, line := 0, 0
-	in := bufio.NewReaderSize(a.env.Stdin, 1<<20)
-	for {
-		text, err := readLine(in, f.maxLine)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("standard input: %w", err)
-		}
-		line++
-		n := line
-		rec := &kgo.Record{Topic: topic, Value: text, Headers: headers, Partition: f.partition}
-		if err := f.setKey(rec, n); err != nil {
-			cancel()
-			return err
-		}
-		cl.Produce(ctx, rec, func(_ *kgo.Record, err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				acked++
-			} else if first.err == nil || n < first.line {
-				first.line, first.err = n, err
-			}
-		})
-		mu.Lock()
-		failed := first.err != nil
-		mu.Unlock()
-		if failed {
-			break // a broken pipe of records is reported now, not after the rest of the input
+	out := &acks{count: a.counter("records acknowledged")}
+	inputErr := f.send(ctx, a.env.Stdin, cl, topic, headers, out)
+	if err := cl.Flush(ctx); err != nil {
+		// Interrupted: what is still under way ends now, so that the first record of it can be named.
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		if err := cl.AbortBufferedRecords(end); err != nil {
+			return fmt.Errorf("not every record was acknowledged: %w", err)
 		}
 	}
-	flushErr := cl.Flush(ctx)
-	mu.Lock()
-	defer mu.Unlock()
+	acked, line, failed := out.result()
 	switch {
-	case first.err != nil:
-		return fmt.Errorf("record %d of standard input was not acknowledged: %w", first.line, first.err)
-	case flushErr != nil:
-		return flushErr
+	case failed != nil:
+		return fmt.Errorf("record %d of standard input was not acknowledged: %w%s", line, describe(failed), a.mirrorHint(ctx, cl, topic, failed))
+	case inputErr != nil:
+		return inputErr
 	case a.json:
 		return a.printJSON(map[string]any{"topic": topic, "records": acked})
+	}
+	return nil
+}
+
+// acks gathers what became of records; its methods may be called from any goroutine.
+type acks struct {
+	mu    sync.Mutex
+	count *counter
+	acked int64
+	line  int   // of the first record that failed
+	err   error // why
+}
+
+func (k *acks) done(line int, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err == nil {
+		k.acked++
+		k.count.add(1)
+	} else if k.err == nil || line < k.line {
+		k.line, k.err = line, err
+	}
+}
+
+func (k *acks) failed() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err != nil
+}
+
+func (k *acks) result() (acked int64, line int, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.count.end()
+	return k.acked, k.line, k.err
+}
+
+// send hands the lines of in to the client until the end, or a failure: a broken pipe of records is reported then, and not
+// after the rest of the input.
+func (f *produceFlags) send(ctx context.Context, in io.Reader, cl *kgo.Client, topic string, headers []kgo.RecordHeader, out *acks) error {
+	r := bufio.NewReaderSize(in, 1<<20)
+	for line := 1; !out.failed(); line++ {
+		text, err := readLine(r, f.maxLine)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("line %d of standard input: %w", line, err)
+		}
+		rec := &kgo.Record{Topic: topic, Value: text, Headers: headers, Partition: f.partition}
+		if err := f.fill(rec, line); err != nil {
+			return err
+		}
+		cl.Produce(ctx, rec, func(_ *kgo.Record, err error) { out.done(line, err) })
 	}
 	return nil
 }
@@ -143,7 +175,13 @@ func (f *produceFlags) opts(conf *client.Config) ([]kgo.Opt, error) {
 	if f.partition >= 0 {
 		opts = append(opts, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	}
-	return append(opts, kgo.ProducerBatchMaxBytes(int32(min(f.maxLine+4096, 1<<30)))), nil
+	if f.maxBatch != 0 {
+		if f.maxBatch < 1024 || f.maxBatch > 1<<30 {
+			return nil, fmt.Errorf("--max-batch-bytes %d is not between 1024 and %d", f.maxBatch, 1<<30)
+		}
+		opts = append(opts, kgo.ProducerBatchMaxBytes(int32(f.maxBatch)), kgo.BrokerMaxWriteBytes(int32(min(max(f.maxBatch+1<<20, 100<<20), 1<<30))))
+	}
+	return opts, nil
 }
 
 func (f *produceFlags) recordHeaders() ([]kgo.RecordHeader, error) {
@@ -158,31 +196,38 @@ func (f *produceFlags) recordHeaders() ([]kgo.RecordHeader, error) {
 	return out, nil
 }
 
-// setKey sets the record's key, from the flag or from the line.
-func (f *produceFlags) setKey(rec *kgo.Record, line int) error {
+// fill sets the record's key, from the flag or from the line, and nulls.
+func (f *produceFlags) fill(rec *kgo.Record, line int) error {
 	if f.key != "" {
 		rec.Key = []byte(f.key)
 	}
-	if f.keySeparator == "" {
-		return nil
+	if f.keySeparator != "" {
+		k, v, ok := bytes.Cut(rec.Value, []byte(f.keySeparator))
+		if !ok {
+			return fmt.Errorf("line %d of standard input has no key separator %q; the lines before it were written", line, f.keySeparator)
+		}
+		rec.Key, rec.Value = k, v
 	}
-	k, v, ok := bytes.Cut(rec.Value, []byte(f.keySeparator))
-	if !ok {
-		return fmt.Errorf("line %d of standard input has no key separator %q; lines before it may have been written", line, f.keySeparator)
+	if f.nullMarker != "" {
+		if string(rec.Key) == f.nullMarker {
+			rec.Key = nil
+		}
+		if string(rec.Value) == f.nullMarker {
+			rec.Value = nil
+		}
 	}
-	rec.Key, rec.Value = k, v
 	return nil
 }
 
 // readLine reads a line of any length up to limit, without its end of line. The last line may lack one.
 func readLine(r *bufio.Reader, limit int) ([]byte, error) {
-	var line []byte
+	line := []byte{} // an empty line is an empty value, not null
 	for {
 		part, err := r.ReadSlice('\n')
 		line = append(line, part...)
 		switch {
 		case len(line) > limit:
-			return nil, fmt.Errorf("a line is longer than %d bytes: raise --max-line-bytes", limit)
+			return nil, fmt.Errorf("it is longer than %d bytes: raise --max-line-bytes", limit)
 		case err == nil:
 			return bytes.TrimSuffix(line[:len(line)-1], []byte("\r")), nil
 		case errors.Is(err, bufio.ErrBufferFull):

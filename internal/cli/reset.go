@@ -68,9 +68,9 @@ func (f *resetFlags) check(cmd *cobra.Command) error {
 }
 
 func (a *app) resetOffsets(ctx context.Context, cmd *cobra.Command, adm *admin, groupName string, f *resetFlags) error {
-	committed, err := adm.FetchOffsets(ctx, groupName)
+	committed, err := committedOffsets(ctx, adm.Client, groupName)
 	if err != nil {
-		return answer("group "+groupName, err, "")
+		return err
 	}
 	want, err := f.scope(ctx, adm, committed)
 	if err != nil {

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
+	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ func Main(version string) int {
 	defer stop()
 	return int(Run(ctx, &Env{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version,
-		StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())), Hostname: os.Hostname,
+		StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())), StderrTerminal: term.IsTerminal(int(os.Stderr.Fd())), Hostname: os.Hostname,
 	}))
 }
 
@@ -34,7 +35,7 @@ func Run(ctx context.Context, env *Env) ExitCode {
 	code := exitCode(err)
 	if err != nil {
 		if m := message(err, a.bootstrap); m != "" {
-			fmt.Fprintf(env.Stderr, "%s: %s\n", filepath.Base(root.Name()), m)
+			fmt.Fprintf(env.Stderr, "%s: %s\n", root.Name(), m)
 		}
 	}
 	return code
@@ -58,6 +59,7 @@ func (a *app) root() *cobra.Command {
 			"whose logs are byte for byte the source's. `milena demo` shows it, `milena server start` runs it.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Args:          cobra.ArbitraryArgs,
 		// A word that is no command would otherwise print the help and succeed.
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -77,18 +79,29 @@ func (a *app) root() *cobra.Command {
 }
 
 func (a *app) versionCommand() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "version", Short: "Print the version", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			fmt.Fprintf(a.env.Stdout, "milena %s\n", a.env.Version)
+			if a.json {
+				return a.printJSON(map[string]any{"version": a.env.Version, "go": runtime.Version()})
+			}
+			a.printf("milena %s\n", a.env.Version)
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&a.json, "json", false, "print JSON instead of text")
+	return c
+}
+
+// words is the command without the program's name, which stands before every error anyway.
+func words(cmd *cobra.Command) string {
+	_, rest, _ := strings.Cut(cmd.CommandPath(), " ")
+	return rest
 }
 
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("%s takes no argument, got %q", cmd.CommandPath(), args[0])
+		return usagef("%s takes no argument, got %q: see %s --help", words(cmd), args[0], cmd.CommandPath())
 	}
 	return nil
 }
@@ -98,19 +111,25 @@ func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
-			return usagef("%s needs %s: see %s --help", cmd.CommandPath(), names[len(args)], cmd.CommandPath())
+			return usagef("%s needs %s: see %s --help", words(cmd), names[len(args)], cmd.CommandPath())
 		case len(args) > len(names):
-			return usagef("%s: unexpected argument %q", cmd.CommandPath(), args[len(names)])
+			return usagef("%s: unexpected argument %q: see %s --help", words(cmd), args[len(names)], cmd.CommandPath())
 		}
 		return nil
 	}
+}
+
+// values offers the values of a flag to shell completion.
+func values(c *cobra.Command, flag string, vs ...string) {
+	// It fails only for a flag that does not exist, or twice; a test completes each.
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(vs, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // group is a command that only holds subcommands.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return usagef("%s has no command %q: see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+			return usagef("%s has no command %q: see %s --help", words(cmd), args[0], cmd.CommandPath())
 		}
 		return cmd.Help()
 	}}

@@ -49,6 +49,8 @@ func (a *app) serverCommand() *cobra.Command {
 	fl.StringArrayVar(&f.overrides, "override", nil, "set a config, `KEY=VALUE`; wins over the file; may be repeated")
 	fl.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	fl.StringVar(&f.format, "log-format", "text", "text or json")
+	values(start, "log-level", "debug", "info", "warn", "error")
+	values(start, "log-format", "text", "json")
 	return group("server", "Run a broker", start)
 }
 

@@ -183,6 +183,8 @@ func (s *stores) settings(t *testing.T) map[string]map[string]string {
 			"ssl.keystore.type": "PEM", "ssl.keystore.location": s.file(t, "key.pem", []byte(s.keyPEM(t, "")+certPEM(s.leaf)))},
 		"pkcs12": {"ssl.truststore.type": "PKCS12", "ssl.truststore.location": s.file(t, "trust.p12", trust12), "ssl.truststore.password": "changeit",
 			"ssl.keystore.type": "PKCS12", "ssl.keystore.location": s.file(t, "key.p12", key12), "ssl.keystore.password": "changeit"},
+		"pkcs12 without java's mark of trust": {"ssl.truststore.type": "PKCS12", "ssl.truststore.location": s.file(t, "plain.p12", key12), "ssl.truststore.password": "changeit",
+			"ssl.keystore.type": "PKCS12", "ssl.keystore.location": s.file(t, "key3.p12", key12), "ssl.keystore.password": "changeit"},
 		"pkcs12 called jks": {"ssl.truststore.location": s.file(t, "trust2.jks", trust12), "ssl.truststore.password": "changeit",
 			"ssl.keystore.location": s.file(t, "key2.jks", key12), "ssl.keystore.password": "changeit"},
 		"jks": {"ssl.truststore.location": s.file(t, "trust.jks", tj.Bytes()), "ssl.truststore.password": "changeit",
@@ -301,5 +303,19 @@ func TestProducerAndConsumerOptions(t *testing.T) {
 	defer cl.Close()
 	if got := cl.OptValue(kgo.RequiredAcks); got != kgo.LeaderAck() {
 		t.Errorf("acks %v", got)
+	}
+}
+
+// What commands ask of a set besides options, with Kafka's defaults.
+func TestConsumerAndProducerProperties(t *testing.T) {
+	c, err := Parse(map[string]string{})
+	must(t, err)
+	if c.Reset() != "latest" || c.Committed() || c.MaxRequestSize(7) != 7 {
+		t.Errorf("defaults: %s %t %d", c.Reset(), c.Committed(), c.MaxRequestSize(7))
+	}
+	c, err = Parse(map[string]string{"auto.offset.reset": "earliest", "isolation.level": "read_committed", "max.request.size": "99999999999", "request.timeout.ms": "9223372036854775807"})
+	must(t, err)
+	if c.Reset() != "earliest" || !c.Committed() || c.MaxRequestSize(7) != 1<<31-1 || c.RequestTimeout <= 0 {
+		t.Errorf("set: %s %t %d %s", c.Reset(), c.Committed(), c.MaxRequestSize(7), c.RequestTimeout)
 	}
 }

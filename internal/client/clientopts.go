@@ -8,6 +8,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
+// DefaultBatchBytes is the most bytes of a batch unless max.request.size says otherwise: what a cluster takes by default
+// (message.max.bytes is 1048588) with some room.
+const DefaultBatchBytes = 1_000_012
+
 // ProducerOpts are the kgo options for the producer properties of the set. Defaults are Kafka's.
 func (c *Config) ProducerOpts() ([]kgo.Opt, error) {
 	p := &props{m: c.props.m}
@@ -31,9 +35,8 @@ func (c *Config) ProducerOpts() ([]kgo.Opt, error) {
 		p.fail("compression.type", "%v", err)
 	}
 	opts = append(opts, kgo.ProducerBatchCompression(codec))
-	if _, set := p.m["max.request.size"]; set {
-		opts = append(opts, kgo.ProducerBatchMaxBytes(clampInt32(p.integer("max.request.size", 1<<20, 1))))
-	}
+	p.integer("max.request.size", 1, 1)
+	opts = append(opts, kgo.ProducerBatchMaxBytes(c.MaxRequestSize(DefaultBatchBytes)))
 	opts = append(opts,
 		kgo.ProducerLinger(p.millis("linger.ms", 5*time.Millisecond)),
 		kgo.RecordDeliveryTimeout(p.millis("delivery.timeout.ms", 2*time.Minute)))
@@ -98,6 +101,19 @@ func (c *Config) ConsumerOpts(group string) ([]kgo.Opt, error) {
 		}
 	}
 	return opts, p.err
+}
+
+// Reset is auto.offset.reset: where a consumer starts that has no valid offset.
+func (c *Config) Reset() string { return (&props{m: c.props.m}).str("auto.offset.reset", "latest") }
+
+// Committed says whether a consumer reads only up to the last stable offset: isolation.level=read_committed.
+func (c *Config) Committed() bool {
+	return (&props{m: c.props.m}).str("isolation.level", "read_uncommitted") == "read_committed"
+}
+
+// MaxRequestSize is max.request.size, the most bytes of a batch that a producer sends.
+func (c *Config) MaxRequestSize(def int32) int32 {
+	return clampInt32((&props{m: c.props.m}).integer("max.request.size", int64(def), 1))
 }
 
 func clampInt32(n int64) int32 { return int32(min(n, math.MaxInt32)) }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -130,7 +131,8 @@ func (p *props) integer(name string, def, lowest int64) int64 {
 }
 
 func (p *props) millis(name string, def time.Duration) time.Duration {
-	return time.Duration(p.integer(name, def.Milliseconds(), 0)) * time.Millisecond
+	ms := p.integer(name, def.Milliseconds(), 0)
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond // Kafka's LONG reaches beyond 292 years
 }
 
 func (p *props) boolean(name string, def bool) bool {

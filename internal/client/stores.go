@@ -87,7 +87,7 @@ func pkcs12Certificates(data []byte, password string) ([]*x509.Certificate, erro
 		return certs, nil
 	}
 	// A store made by openssl lacks Java's mark of a trusted entry: take its certificates as they are.
-	blocks, err2 := pkcs12.ToPEM(data, password)
+	blocks, err2 := pkcs12.ToPEM(data, password) //nolint:staticcheck // deprecated for how it writes keys; only certificates are taken here
 	if err2 != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func startCluster(ctx context.Context, o Options, name, dir string) (*cluster, e
 func (c *cluster) client(opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(c.addr), kgo.ClientID("milena-demo"), kgo.MaxVersions(nil), kgo.MetadataMinAge(50 * time.Millisecond),
-		kgo.ProducerLinger(0), kgo.RecordDeliveryTimeout(20 * time.Second),
+		kgo.ProducerLinger(0),
 	}, opts...)...)
 }
 

@@ -28,8 +28,10 @@ type Options struct {
 	Logger *slog.Logger
 	// Version is the version of the process.
 	Version string
-	// Steady is how long Live mirrors before the first cluster is lost.
+	// Steady is how long Live mirrors before the first cluster is lost; 0: 20 s.
 	Steady time.Duration
+	// Records is how many records Once writes to each partition of orders, half of them while it mirrors; 0: 4000.
+	Records int
 }
 
 // Result is what was done and verified. OK is set only if everything was.
@@ -82,6 +84,9 @@ func run(ctx context.Context, o Options, play func(*demo, context.Context) error
 	}
 	if o.Steady == 0 {
 		o.Steady = 20 * time.Second
+	}
+	if o.Records == 0 {
+		o.Records = 4000
 	}
 	dir, err := os.MkdirTemp(o.Dir, "milena-demo-")
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	// redraw and report are how often the picture on a terminal is drawn, and a line is printed elsewhere.
 	redraw = 500 * time.Millisecond
 	report = 2 * time.Second
-	// headStart is how long the source runs before it is mirrored.
+	// headStart is how long the source runs before it is mirrored, at most Steady.
 	headStart = 3 * time.Second
 )
 
@@ -35,7 +35,7 @@ func (d *demo) playLive(ctx context.Context) error {
 	if err := d.startClusters(ctx); err != nil {
 		return err
 	}
-	if err := d.createTopics(ctx); err != nil {
+	if err := d.createTopics(ctx, false); err != nil {
 		return err
 	}
 	show := d.startShow(ctx)
@@ -48,7 +48,7 @@ func (d *demo) playLive(ctx context.Context) error {
 	show.traffic.Store(on)
 	d.say("a producer writes %d records a second to the source, group billing reads them", liveRate)
 	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return pause(ctx, headStart) }, d.createMirror, d.awaitMirroring,
+		func(ctx context.Context) error { return pause(ctx, min(headStart, d.o.Steady)) }, d.createMirror, d.awaitMirroring,
 		func(ctx context.Context) error { return pause(ctx, d.o.Steady) },
 	} {
 		if err := step(ctx); err != nil {
@@ -122,11 +122,11 @@ type traffic struct {
 }
 
 func startTraffic(ctx context.Context, c *cluster) (*traffic, error) {
-	producer, err := c.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(20*time.Millisecond))
+	producer, err := c.client(kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(20*time.Millisecond), kgo.RecordDeliveryTimeout(20*time.Second))
 	if err != nil {
 		return nil, err
 	}
-	member, err := c.client(kgo.ConsumerGroup("billing"), kgo.ConsumeTopics("orders", "payments"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+	member, err := c.client(kgo.ConsumerGroup("billing"), kgo.ConsumeTopics(topicNames()...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(200*time.Millisecond), kgo.AutoCommitInterval(500*time.Millisecond))
 	if err != nil {
 		producer.Close()

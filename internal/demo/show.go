@@ -103,9 +103,11 @@ func sum(rows []row) string {
 	states, lag, unknown := map[string]int{}, int64(0), 0
 	for _, r := range rows {
 		states[r.state]++
-		if r.lag < 0 {
+		switch {
+		case r.state != "MIRRORING":
+		case r.lag < 0:
 			unknown++
-		} else {
+		default:
 			lag += r.lag
 		}
 	}
@@ -114,9 +116,12 @@ func sum(rows []row) string {
 		parts = append(parts, fmt.Sprintf("%d %s", n, s))
 	}
 	sort.Strings(parts)
-	text := strings.Join(parts, ", ") + fmt.Sprintf(", lag %d", lag)
-	if unknown > 0 {
-		text = strings.Join(parts, ", ") + fmt.Sprintf(", lag unknown of %d", unknown)
+	text := strings.Join(parts, ", ")
+	switch {
+	case unknown > 0:
+		return text + fmt.Sprintf(", lag unknown of %d", unknown)
+	case states["MIRRORING"] > 0:
+		return text + fmt.Sprintf(", lag %d", lag)
 	}
 	return text
 }

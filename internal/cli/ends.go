@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"milena/internal/record"
+)
+
+// ends are the end offsets that a consumer is to reach, by partition. A partition leaves left when it is reached.
+//
+// The last offsets before the end may hold no record: compaction can have taken them out, and markers of transactions are not
+// shown. A client is not told about them, so look asks the leader what lies between the last record and the end.
+type ends struct {
+	cl    *kgo.Client
+	adm   *kadm.Client
+	topic string
+	group string
+	id    kadm.TopicID
+	left  map[int32]int64
+	from  map[int32]int64 // where reading starts
+	lead  map[int32]int32
+	// stable: the end is the last stable offset, and records of aborted transactions are not shown.
+	stable bool
+}
+
+// ends reads the topic's partitions and end offsets and leaves out what has nothing to read; nil without --exit-at-end.
+func (f *consumeFlags) ends(ctx context.Context, cl *kgo.Client, topic string, committedOnly bool) (*ends, error) {
+	adm := kadm.NewClient(cl)
+	ts, err := adm.ListTopicsWithInternal(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	t := ts[topic]
+	if err := answer("topic "+topic, t.Err, ""); err != nil {
+		return nil, err
+	}
+	wanted := map[int32]bool{}
+	for _, p := range f.partitions {
+		if _, ok := t.Partitions[p]; !ok {
+			return nil, fmt.Errorf("topic %s has no partition %d: it has %d", topic, p, len(t.Partitions))
+		}
+		wanted[p] = true
+	}
+	if !f.exitAtEnd {
+		return nil, nil
+	}
+	e := &ends{cl: cl, adm: adm, topic: topic, group: f.group, id: t.ID, stable: committedOnly, left: map[int32]int64{}, from: map[int32]int64{}, lead: map[int32]int32{}}
+	list := adm.ListEndOffsets
+	if committedOnly {
+		list = adm.ListCommittedOffsets // the last stable offset: nothing behind it is shown
+	}
+	last, err := list(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	first, err := adm.ListStartOffsets(ctx, topic)
+	if err != nil {
+		return nil, err
+	}
+	committed := kadm.OffsetResponses{}
+	if f.group != "" {
+		if committed, err = committedOffsets(ctx, adm, f.group); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range last.Offsets().Sorted() {
+		begin, start := o.At, o.At
+		if s, ok := first.Lookup(topic, o.Partition); ok {
+			start = s.Offset
+		}
+		if f.fromBeginning {
+			begin = start
+		}
+		if c, ok := committed.Lookup(topic, o.Partition); ok && c.At >= start && c.At <= o.At {
+			begin = c.At
+		}
+		if begin < o.At && (len(wanted) == 0 || wanted[o.Partition]) {
+			e.left[o.Partition], e.from[o.Partition], e.lead[o.Partition] = o.At, begin, t.Partitions[o.Partition].Leader
+		}
+	}
+	return e, nil
+}
+
+// within says whether a record is before the end of its partition.
+func (e *ends) within(partition int32, offset int64) bool {
+	end, ok := e.left[partition]
+	return ok && offset < end
+}
+
+// reached notes that everything before next was seen.
+func (e *ends) reached(partition int32, next int64) {
+	if end, ok := e.left[partition]; ok && next >= end {
+		delete(e.left, partition)
+	}
+}
+
+// look finds partitions that have no record left before their end, given the offsets after the records seen, and those that
+// other members of the group have read.
+func (e *ends) look(ctx context.Context, next map[int32]kgo.EpochOffset) error {
+	if e.group != "" {
+		os, err := committedOffsets(ctx, e.adm, e.group)
+		if err != nil {
+			return err
+		}
+		for _, o := range os.Sorted() {
+			if o.Topic == e.topic {
+				e.reached(o.Partition, o.At)
+			}
+		}
+	}
+	for p := range e.left {
+		at := e.from[p]
+		if n, ok := next[p]; ok {
+			at = max(at, n.Offset)
+		}
+		at, err := e.skip(ctx, p, at)
+		if err != nil {
+			return err
+		}
+		e.reached(p, at)
+	}
+	return nil
+}
+
+// skip returns the offset of the next record at or after at, the end if there is none before it. Errors that go away by
+// themselves leave at as it is, to be looked at again.
+func (e *ends) skip(ctx context.Context, partition int32, at int64) (int64, error) {
+	for end := e.left[partition]; at < end; {
+		resp, err := e.fetch(ctx, partition, at)
+		if err != nil || resp == nil {
+			return at, err
+		}
+		moved, found, err := firstShown(resp, at)
+		if err != nil {
+			return at, fmt.Errorf("%s-%d: %w", e.topic, partition, err)
+		}
+		if found {
+			return moved, nil
+		}
+		if moved == at { // no batch at or after at, though the log reaches to the end
+			if resp.HighWatermark >= end {
+				return end, nil
+			}
+			return at, nil
+		}
+		at = moved
+	}
+	return at, nil
+}
+
+// firstShown returns the offset of the first record at or after at that a consumer is shown, or, if there is none, the offset
+// after the batches looked at.
+func firstShown(resp *kmsg.FetchResponseTopicPartition, at int64) (offset int64, found bool, err error) {
+	aborted := map[int64]int64{} // first offset by producer
+	for _, t := range resp.AbortedTransactions {
+		if first, ok := aborted[t.ProducerID]; !ok || t.FirstOffset < first {
+			aborted[t.ProducerID] = t.FirstOffset
+		}
+	}
+	for b, err := range record.Batches(resp.RecordBatches) {
+		if err != nil {
+			return at, false, err
+		}
+		first, gone := aborted[b.ProducerID()]
+		gone = gone && b.IsTransactional() && b.BaseOffset() >= first
+		if b.IsControl() {
+			if c, ok, err := b.Control(); err == nil && ok && c.EndsTxn() && gone {
+				delete(aborted, b.ProducerID())
+			}
+		} else if b.LastOffset() >= at && !gone {
+			for r, err := range b.Records(record.DefaultLimit) {
+				if err != nil {
+					return at, false, err
+				}
+				if r.Offset >= at {
+					return r.Offset, true, nil
+				}
+			}
+		}
+		offset = max(offset, b.NextOffset())
+	}
+	return max(offset, at), false, nil
+}
+
+// fetch reads one partition at its leader, nil if that did not work and may later.
+func (e *ends) fetch(ctx context.Context, partition int32, at int64) (*kmsg.FetchResponseTopicPartition, error) {
+	req := kmsg.NewPtrFetchRequest()
+	req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.SessionEpoch = 0, 1, 4<<20, -1
+	if e.stable {
+		req.IsolationLevel = 1
+	}
+	t := kmsg.NewFetchRequestTopic()
+	t.Topic, t.TopicID = e.topic, e.id
+	p := kmsg.NewFetchRequestTopicPartition()
+	p.Partition, p.FetchOffset, p.PartitionMaxBytes = partition, at, 4<<20
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	kresp, err := e.cl.Broker(int(e.lead[partition])).RetriableRequest(ctx, req)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the next look asks again; the consumer itself reports what does not go away
+	}
+	resp := kresp.(*kmsg.FetchResponse)
+	if resp.ErrorCode != 0 || len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return nil, nil
+	}
+	rp := &resp.Topics[0].Partitions[0]
+	if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+		if kerr.IsRetriable(err) {
+			return nil, nil
+		}
+		return nil, answer(fmt.Sprintf("%s-%d", e.topic, partition), err, "")
+	}
+	return rp, nil
+}
