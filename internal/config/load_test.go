@@ -65,7 +65,7 @@ log.retention.check.interval.ms=300000
 	if len(notice.Unknown) != 0 {
 		t.Errorf("unknown keys: %v", notice.Unknown)
 	}
-	want := []string{"num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir", "share.coordinator.state.topic.min.isr",
+	want := []string{"controller.quorum.bootstrap.servers", "inter.broker.listener.name", "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir", "share.coordinator.state.topic.min.isr",
 		"share.coordinator.state.topic.replication.factor", "socket.receive.buffer.bytes", "socket.send.buffer.bytes", "transaction.state.log.min.isr", "transaction.state.log.replication.factor"}
 	if d := cmp.Diff(want, notice.WithoutMeaning); d != "" {
 		t.Errorf("without meaning (-want +got):\n%s", d)

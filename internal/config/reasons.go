@@ -26,6 +26,7 @@ const (
 	whyKerberos       = "Kerberos isn't supported: use SASL PLAIN or SCRAM"
 	whyMirrorThrottle = "mirror traffic isn't throttled in this release: leave it out"
 	whyCuts           = "this release keeps what was cut off until it is removed by hand: leave it out"
+	whySourcePoints   = "mirror requests go to a source by Milena's own numbers only in this release: leave it at milena"
 	whyUnclean        = "unclean elections of a source aren't followed in this release: leave it at false"
 )
 

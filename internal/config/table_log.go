@@ -74,7 +74,7 @@ var quorumKeys = []Def{
 	key("controller.performance.sample.period.ms", Long, "60000", atLeast(100), Medium, ReadOnly, WithoutMeaning, "Period of Kafka's controller event statistics.").internal(),
 	key("controller.quorum.append.linger.ms", Int, "25", atLeast(0), Medium, ReadOnly, WithoutMeaning, "The controller gathers writes for up to this long. Here it gathers those that wait."),
 	key("controller.quorum.auto.join.enable", Boolean, "false", anything, Low, ReadOnly, Refused, "A new controller adds itself to the voters.").why(whyQuorum),
-	key("controller.quorum.bootstrap.servers", List, "", hostPorts(), High, ReadOnly, Honoured, "Addresses where the controllers are found."),
+	key("controller.quorum.bootstrap.servers", List, "", hostPorts(), High, ReadOnly, WithoutMeaning, "Addresses where the controllers are found. The one controller is in this process. Set, it ends automatic formatting, as every controller.quorum.* key does."),
 	key("controller.quorum.election.backoff.max.ms", Int, "1000", atLeast(0), High, ReadOnly, WithoutMeaning, "Cap of the back-off between elections. Raft draws it from the election timeout."),
 	key("controller.quorum.election.timeout.ms", Int, "1000", atLeast(0), High, ReadOnly, WithoutMeaning, "A candidate without a majority for this long starts a new election. A quorum of one has no elections."),
 	key("controller.quorum.fetch.max.bytes", Int, "1048576", atLeast(1), Low, ReadOnly, WithoutMeaning, "Bytes of metadata log in one fetch between controllers. Raft sizes its own messages."),

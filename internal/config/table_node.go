@@ -30,7 +30,7 @@ var nodeKeys = []Def{
 	key("fetch.purgatory.purge.interval.requests", Int, "1000", anything, Medium, ReadOnly, WithoutMeaning, "Housekeeping of a structure that doesn't exist here."),
 	key("follower.fetch.last.tiered.offset.enable", Boolean, "false", anything, Medium, ClusterWide, WithoutMeaning, "A new follower starts behind the tiered part of a log. There is no tiered storage."),
 	key("initial.broker.registration.timeout.ms", Int, "60000", anything, Medium, ReadOnly, WithoutMeaning, "A broker that cannot register within this time stops. Its controller is in the same process."),
-	key("inter.broker.listener.name", String, null, anything, Medium, ReadOnly, Honoured, "Listener that brokers use among themselves."),
+	key("inter.broker.listener.name", String, null, anything, Medium, ReadOnly, WithoutMeaning, "Listener that brokers use among themselves. There is one broker; the name must be one of listeners."),
 	key("internal.metadata.delete.delay.millis", Long, "60000", anything, Low, ReadOnly, WithoutMeaning, "Delay before old files of the metadata log are deleted.").internal(),
 	key("internal.metadata.log.segment.bytes", Int, null, anything, Low, ReadOnly, WithoutMeaning, "Segment size of the metadata log, for Kafka's own tests.").internal(),
 	key("internal.metadata.max.batch.size.in.bytes", Int, "8388608", anything, Low, ReadOnly, WithoutMeaning, "Largest batch of the metadata log, for Kafka's own tests.").internal(),

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"syscall"
 )
 
 // ErrLocked says that another process (or another user of this [FS]) holds a
@@ -98,6 +99,12 @@ func Exists(fsys FS, name string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// OutOfFiles says that err is the process's or the system's limit on open files
+// (ulimit -n): nothing was done, and the disk is well.
+func OutOfFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
 // WriteFileAtomic replaces a file's content so that after a crash either the old

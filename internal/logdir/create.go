@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"milena/internal/api"
+	"milena/internal/disk"
 	"milena/internal/ids"
 	"milena/internal/partlog"
 )
@@ -39,17 +40,18 @@ func (s *Set) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.
 			return nil, err
 		}
 	}
-	d := s.pickDir()
+	d, placed := s.pickDir()
+	defer placed()
 	if d == nil {
 		return nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline, Message: "no log directory is online for " + tp.String()}
 	}
 	if err := s.forget(d, tp); err != nil {
-		s.failDir(d, err)
+		s.failIO(d, err)
 		return nil, storageError(tp, err)
 	}
 	l, err := s.openLog(d, tp, partlog.Options{TopicID: id, Config: c})
 	if err != nil {
-		s.failDir(d, err)
+		s.failIO(d, err)
 		return nil, storageError(tp, err)
 	}
 	s.mu.Lock()
@@ -66,21 +68,31 @@ func storageError(tp TopicPartition, err error) error {
 	return &api.Error{Code: api.KafkaStorageError, Message: fmt.Sprintf("create log of %s: %v", tp, err), Err: err}
 }
 
-// pickDir is the online directory with the fewest logs, nil if none is online.
-func (s *Set) pickDir() *dir {
+// pickDir is the online directory with the fewest logs, those being made
+// included, nil if none is online. placed is called when the log is listed.
+func (s *Set) pickDir() (best *dir, placed func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := map[*dir]int{}
-	s.mu.RLock()
-	for _, e := range s.logs {
-		n[e.dir]++
+	if len(s.dirs) > 1 {
+		for _, e := range s.logs {
+			n[e.dir]++
+		}
 	}
-	s.mu.RUnlock()
-	var best *dir
 	for _, d := range s.dirs {
-		if d.online() && (best == nil || n[d] < n[best]) {
+		if d.online() && (best == nil || n[d]+d.creating < n[best]+best.creating) {
 			best = d
 		}
 	}
-	return best
+	if best == nil {
+		return nil, func() {}
+	}
+	best.creating++
+	return best, func() {
+		s.mu.Lock()
+		best.creating--
+		s.mu.Unlock()
+	}
 }
 
 // forget removes offsets of an earlier partition of this name from the
@@ -198,6 +210,15 @@ func (s *Set) failDir(d *dir, err error) {
 			s.o.OnOffline(d.path, d.id, err)
 		}
 	})
+}
+
+// failIO is failDir, but for too many open files, which are no fault of the disk.
+func (s *Set) failIO(d *dir, err error) {
+	if disk.OutOfFiles(err) {
+		s.log.Error("too many open files: raise the limit (ulimit -n)", "dir", d.path, "error", err)
+		return
+	}
+	s.failDir(d, err)
 }
 
 // dropLogs closes the logs of a directory that failed.

@@ -30,6 +30,8 @@ const metadataDir = "__cluster_metadata-0"
 
 // dir is one log directory.
 type dir struct {
+	creating int // logs being made here; guarded by Set.mu
+
 	path string
 	id   ids.UUID
 	lock io.Closer

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"milena/internal/disk"
 	"milena/internal/partlog"
 )
 
@@ -149,7 +150,7 @@ func (s *Set) checkpoint() {
 			continue
 		}
 		if err := d.writeOffsets(s.o.FS, s.logsOf(d)); err != nil {
-			s.failDir(d, err)
+			s.failIO(d, err)
 		}
 	}
 }
@@ -159,7 +160,8 @@ func (s *Set) SaveOffsets() error {
 	var errs []error
 	for _, d := range s.dirs {
 		if err := d.writeOffsets(s.o.FS, s.logsOf(d)); err != nil {
-			errs = append(errs, s.failed(d, err))
+			s.failIO(d, err)
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
@@ -191,7 +193,9 @@ func (s *Set) housekeeping(now time.Time) {
 		e.log.CloseIdle(now)
 	}
 	for _, path := range s.run.due(now) {
-		if err := s.o.FS.RemoveAll(path); err != nil {
+		if err := s.o.FS.RemoveAll(path); disk.OutOfFiles(err) {
+			s.run.removeLater(path, now.Add(time.Minute))
+		} else if err != nil {
 			s.Fail(path, err)
 		}
 	}
@@ -285,7 +289,7 @@ func (s *Set) Close(ctx context.Context, clean bool, brokerEpoch int64) error {
 func (s *Set) closeDir(ctx context.Context, d *dir, clean bool, brokerEpoch int64) error {
 	logs := s.logsOf(d)
 	var g errgroup.Group
-	g.SetLimit(8)
+	g.SetLimit(32) // side by side, the disk makes many of them durable together
 	for _, l := range logs {
 		g.Go(func() error {
 			if err := ctx.Err(); clean && err != nil {

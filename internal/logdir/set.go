@@ -384,7 +384,7 @@ func (s *Set) CheckpointHighWatermarks(hw func(topic string, partition int32) (i
 		err := writeCheckpoint(s.o.FS, d.file(hwFile), o)
 		d.ckpt.Unlock()
 		if err != nil {
-			s.failDir(d, err)
+			s.failIO(d, err)
 			errs = append(errs, err)
 		}
 	}

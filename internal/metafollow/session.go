@@ -294,7 +294,11 @@ func (s *Session) answered(ctx context.Context, resp *kmsg.BrokerHeartbeatRespon
 func (s *Session) becomeReady(ctx context.Context) (time.Duration, error) {
 	wait, cancel := context.WithTimeout(ctx, s.o.Heartbeat)
 	defer cancel()
-	_, err := s.o.Follower.Wait(wait, func(img *meta.Image) bool { return img.Alive(s.o.NodeID) })
+	_, err := s.o.Follower.Wait(wait, func(img *meta.Image) bool {
+		// An older registration says nothing: what is read then may be far behind.
+		b := img.Broker(s.o.NodeID)
+		return b != nil && !b.Fenced && b.Epoch == s.Epoch()
+	})
 	if err == nil {
 		s.onceReady.Do(func() { close(s.ready) })
 		s.o.Logger.Info("unfenced", "broker", s.o.NodeID, "epoch", s.Epoch())

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"milena/internal/api"
+	"milena/internal/coord/mirrorstate"
+	"milena/internal/ids"
 	"milena/internal/meta"
 	"milena/internal/mirrormsg"
 	"milena/internal/partlog"
@@ -17,21 +20,34 @@ import (
 
 // mirroring sees to it that a fetcher has the partition.
 func (p *Partition) mirroring() bool {
-	if t := p.target.Load(); t != nil && !t.gone() {
-		return false
+	if t := p.target.Load(); t != nil {
+		gone, o := t.ended()
+		switch {
+		case o != nil:
+			return p.onOutcome(o)
+		case !gone && t.fetched.Load() && (p.status.RetryAttempt != 0 || p.status.Error != ""):
+			return p.write(write{state: mirrormsg.Mirroring, clear: true})
+		case !gone:
+			return false
+		}
 	}
 	m, ok := p.sourceMirror()
 	if !ok {
 		return false
 	}
+	ctx, cancel := p.work(m.set().Client.RequestTimeout)
+	defer cancel()
+	leader, err := p.leader(ctx, m)
+	if err != nil {
+		return p.sourceFailed(ctx, m, err)
+	}
+	if own := p.key.TopicID; !leader.TopicID.IsZero() && leader.TopicID != own {
+		return p.fail(errRecreated(leader.TopicID, own), false)
+	}
 	// Retention and compaction must not run on this topic by other rules than the source's: the first sync of its
 	// configs comes before the first byte (spec D7).
-	if err := m.configsOnce(p.ctx, p.tp.topic); err != nil {
-		return p.fail(fmt.Errorf("topic configs of the source: %w", err), true)
-	}
-	leader, err := p.leader(m)
-	if err != nil {
-		return p.fail(err, true)
+	if err := m.configsOnce(ctx, p.tp.topic); err != nil {
+		return p.sourceFailed(ctx, m, fmt.Errorf("topic configs of the source: %w", err))
 	}
 	t := &target{p: p, rep: p.rep, key: p.tp, topicID: leader.TopicID, sle: leader.Epoch}
 	p.target.Store(t)
@@ -41,6 +57,11 @@ func (p *Partition) mirroring() bool {
 	}
 	m.fetch(leader.Addr, t)
 	return false
+}
+
+// errRecreated says that the source's topic is another one than ours.
+func errRecreated(source, own ids.UUID) error {
+	return fmt.Errorf("the source topic has id %s, the mirror topic %s: it was deleted and created again; delete the topic here to mirror the new one", source, own)
 }
 
 // sourceMirror is the mirror's runtime; a mirror whose configs are not here yet is waited for.
@@ -57,17 +78,23 @@ func (p *Partition) sourceMirror() (*mirror, bool) {
 	return m, true
 }
 
-// leader is the source leader of the partition, asked for if it isn't known.
-func (p *Partition) leader(m *mirror) (Leader, error) {
-	if l, ok := m.source.Leader(p.tp.topic, p.tp.partition); ok {
+// leader is the source leader of the partition, asked for if it isn't known or was of no use.
+func (p *Partition) leader(ctx context.Context, m *mirror) (Leader, error) {
+	if l, ok := m.source.Leader(p.tp.topic, p.tp.partition); ok && !p.distrust {
 		return l, nil
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, m.set().Client.RequestTimeout)
-	defer cancel()
-	if _, err := m.source.Refresh(ctx, []string{p.tp.topic}); err != nil {
+	found, err := m.source.Refresh(ctx, []string{p.tp.topic})
+	if err != nil {
 		return Leader{}, fmt.Errorf("no source metadata: %w", err)
 	}
+	switch t := found[p.tp.topic]; {
+	case t == nil:
+		return Leader{}, errors.New("no source metadata: the source does not know the topic")
+	case t.Err != nil:
+		return Leader{}, fmt.Errorf("no source metadata: %w", t.Err)
+	}
 	if l, ok := m.source.Leader(p.tp.topic, p.tp.partition); ok {
+		p.distrust = false
 		return l, nil
 	}
 	return Leader{}, errors.New("no source metadata: the source knows no leader of the partition")
@@ -80,11 +107,16 @@ func (p *Partition) truncation() bool {
 	if !ok {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, m.set().Client.RequestTimeout)
+	// A client's append that was let in while the partition was STOPPED may be under way: nothing is at MaxInt64 to be cut,
+	// but the truncation waits for appends, and the gate lets no more in.
+	if err := p.rep.TruncateTo(math.MaxInt64); err != nil {
+		return p.fail(err, true)
+	}
+	ctx, cancel := p.work(m.set().Client.RequestTimeout)
 	defer cancel()
 	last, known, err := p.commonEpoch(ctx, m)
 	if err != nil {
-		return p.fail(err, true)
+		return p.sourceFailed(ctx, m, err)
 	}
 	log := p.rep.Log()
 	start, end := log.StartOffset(), log.EndOffset()
@@ -96,10 +128,10 @@ func (p *Partition) truncation() bool {
 		return p.fail(fmt.Errorf("the topic holds %d records here that do not come from this source: they would be cut to mirror it; "+
 			"name the topic in the mirror's config mirror.truncate.unrelated.topics to allow that", end-start), false)
 	case end > start:
-		to = start
+		to = 0
 	}
 	if to < end {
-		if err := p.cut(ctx, to, fmt.Sprintf("alignment with the source at last mirror epoch %d", last)); err != nil {
+		if err := p.cut(p.ctx, to, fmt.Sprintf("alignment with the source at last mirror epoch %d", last)); err != nil {
 			return p.fail(err, true)
 		}
 	}
@@ -117,11 +149,12 @@ func cutPoint(epochs []partlog.EpochEntry, last int32, end int64) int64 {
 }
 
 // commonEpoch is the last mirror epoch up to which our log and the source's share their history: the higher of what the
-// source holds from mirroring us, and what we hold from mirroring it. known is false if neither holds any. Whatever the
-// source can't answer is an error, never "none".
+// source holds from mirroring us, and what we hold from mirroring it, in whichever mirror. known is false if neither holds
+// any. Whatever can't be answered is an error, never "none".
 func (p *Partition) commonEpoch(ctx context.Context, m *mirror) (last int32, known bool, err error) {
-	if p.status.StopWish != -1 {
-		last, known = p.status.LastMirrorEpoch, true
+	last, known, err = p.ownEpoch(ctx, m.set().SourceClusterID)
+	if err != nil {
+		return 0, false, err
 	}
 	own := p.mgr.opts.ClusterID
 	back, err := m.source.MirrorsFrom(ctx, own)
@@ -134,8 +167,8 @@ func (p *Partition) commonEpoch(ctx context.Context, m *mirror) (last int32, kno
 	names := make([]string, 0, len(back))
 	for _, b := range back {
 		if slices.Contains(b.TopicNames, p.tp.topic) {
-			return 0, false, fmt.Errorf("Detected mirror loop for mirror %s: the source's mirror %s copies topic %s from this cluster; stop it there first",
-				p.mirror, b.MirrorName, p.tp.topic)
+			return 0, false, fmt.Errorf("%s %s: the source's mirror %s copies topic %s from this cluster; stop it there first",
+				loopWords, p.mirror, b.MirrorName, p.tp.topic)
 		}
 		names = append(names, b.MirrorName)
 	}
@@ -149,6 +182,32 @@ func (p *Partition) commonEpoch(ctx context.Context, m *mirror) (last int32, kno
 	return last, known, nil
 }
 
+// loopWords are what tests of KIP-1279 look for.
+const loopWords = "Detected mirror loop for mirror"
+
+// ownEpoch is the highest last mirror epoch that stops of mirrors from the source cluster captured here for the partition.
+func (p *Partition) ownEpoch(ctx context.Context, source string) (last int32, known bool, err error) {
+	last = -1
+	note := func(st mirrorstate.Status) {
+		// An offset is there if and only if a log that was aligned was stopped, even if it held no batch.
+		if st.LastMirrorOffset >= 0 {
+			last, known = max(last, st.LastMirrorEpoch), true
+		}
+	}
+	note(p.status)
+	for name, own := range p.mgr.image.Load().Configs(meta.ResourceClusterMirror) {
+		if name == p.mirror || own["mirror.source.cluster.id"] != source {
+			continue
+		}
+		st, err := p.mgr.opts.States.Read(ctx, mirrorstate.Key{Mirror: name, TopicID: p.key.TopicID, Partition: p.key.Partition}, -1)
+		if err != nil {
+			return -1, false, fmt.Errorf("last mirror epoch of mirror %s: %w", name, err)
+		}
+		note(st)
+	}
+	return last, known, nil
+}
+
 // fencing raises the leader epoch above the source's (spec 7.6 EPOCH_FENCING).
 func (p *Partition) fencing() bool {
 	p.unfetch()
@@ -156,17 +215,16 @@ func (p *Partition) fencing() bool {
 	if !ok {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, m.set().Client.RequestTimeout)
+	ctx, cancel := p.work(m.set().Client.RequestTimeout)
 	defer cancel()
-	if _, err := m.source.Refresh(ctx, []string{p.tp.topic}); err != nil {
-		return p.fail(fmt.Errorf("no source metadata: %w", err), true)
+	p.distrust = true
+	l, err := p.leader(ctx, m)
+	if err != nil {
+		return p.sourceFailed(ctx, m, err)
 	}
-	l, ok := m.source.Leader(p.tp.topic, p.tp.partition)
-	if !ok {
-		return p.fail(errors.New("no source metadata: the source knows no leader of the partition"), true)
-	}
-	if err := p.bump(ctx, l.Epoch+epochIncrement); err != nil {
-		return p.fail(err, true)
+	// A source too old to tell its epoch is known by its batches.
+	if err := p.bump(ctx, max(l.Epoch, p.fenced)+epochIncrement); err != nil {
+		return p.sourceFailed(ctx, m, err)
 	}
 	return p.write(write{state: mirrormsg.Mirroring})
 }
@@ -207,6 +265,10 @@ func (p *Partition) bumpSoon(least int32) {
 		defer p.bumping.Store(false)
 		if err := p.bump(p.ctx, least); err != nil && p.ctx.Err() == nil {
 			p.log.Warn("leader epoch could not be raised ahead of the source's", "error", err)
+			select {
+			case <-time.After(coordinatorBackoff): // the next batch would ask again at once
+			case <-p.ctx.Done():
+			}
 		}
 	})
 }
@@ -215,7 +277,7 @@ func (p *Partition) bumpSoon(least int32) {
 // source. A failure is retried from the beginning; what was captured for this wish stays.
 func (p *Partition) stopping(topic *meta.Topic) bool {
 	p.unfetch()
-	if !p.capture(topic.MirrorChangeOffset) {
+	if !p.captureLast(topic.MirrorChangeOffset) {
 		return false
 	}
 	if err := p.closeLog(); err != nil {
@@ -232,17 +294,17 @@ func (p *Partition) stopping(topic *meta.Topic) bool {
 // stopRetry is the pause before a failed stop is tried again (spec 3.10).
 const stopRetry = 5 * time.Second
 
-// capture stores the last mirror epoch for a stop wish, once, before anything of the stop is appended. A log that was
+// captureLast stores the last mirror epoch for a stop wish, once, before anything of the stop is appended. A log that was
 // not aligned since the last start keeps what an earlier stop stored.
-func (p *Partition) capture(wish int64) bool {
+func (p *Partition) captureLast(wish int64) bool {
 	if p.status.StopWish == wish {
 		return true
 	}
-	w := write{state: mirrormsg.Unknown, wish: wish, lastEpoch: p.rep.Log().LatestEpoch(), lastOff: p.rep.LogEndOffset()}
+	c := capture{wish: wish, epoch: p.rep.Log().LatestEpoch(), offset: p.rep.LogEndOffset()}
 	if p.status.Previous == mirrormsg.LogTruncation || p.status.Previous == mirrormsg.Unknown && p.status.Error != "" {
-		w.lastEpoch, w.lastOff = p.status.LastMirrorEpoch, p.status.LastMirrorOffset
+		c.epoch, c.offset = p.status.LastMirrorEpoch, p.status.LastMirrorOffset
 	}
-	return p.write(w)
+	return p.write(write{state: mirrormsg.Unknown, capture: &c})
 }
 
 // closeLog raises the leader epoch above every one in the log, aborts open transactions and clears the producers.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"net"
 	"strconv"
 	"time"
@@ -49,9 +50,12 @@ func (f *fetcher) fetch(ctx context.Context, targets []*target) error {
 	}
 	req := fetchwire.NewRequest()
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(s.FetchWait.Milliseconds()), s.FetchMinBytes, int32(budget)
-	// A partition may take a larger share of the answer when few are fetched.
-	share := max(s.FetchMaxBytes, int32(budget)/int32(len(targets)))
-	f.session.request(&req, targets, share, version >= 13)
+	asks := make([]ask, len(targets))
+	for i, t := range targets {
+		asks[i] = ask{t, t.position(share(s, len(targets)))}
+	}
+	f.session.request(&req, asks)
+	full := req.SessionEpoch <= 0
 	body, err := fetchwire.AppendRequest(nil, &req, version)
 	if err != nil {
 		return err
@@ -69,13 +73,26 @@ func (f *fetcher) fetch(ctx context.Context, targets []*target) error {
 	case api.NoError:
 	case api.FetchSessionIDNotFound, api.InvalidFetchSessionEpoch, api.FetchSessionTopicIDError:
 		f.session.reset() // the next request opens a new one
+		if full {         // which was just tried: the source's brokers don't agree on the topics yet
+			for _, t := range targets {
+				t.p.sawError(api.Errorf(resp.ErrorCode, "the source answered %s", resp.ErrorCode.Name()))
+				f.backOff(t)
+			}
+			f.m.refreshSoon()
+		}
 		return nil
 	default:
 		return api.Errorf(resp.ErrorCode, "fetch answered %s", resp.ErrorCode.Name())
 	}
 	f.session.answered(resp.SessionID)
-	f.takeAll(ctx, targets, resp, version)
+	f.takeAll(ctx, targets, resp, version, !full && resp.SessionID != 0)
 	return nil
+}
+
+// share is the most bytes to ask for of each of n partitions: more than configured where few are fetched. It changes only when
+// n has doubled or halved, since the session sends a partition again when it does.
+func share(s *Settings, n int) int32 {
+	return max(s.FetchMaxBytes, s.ResponseMaxBytes>>bits.Len(uint(max(n-1, 0))))
 }
 
 // version is the newest Fetch version for the source and the targets: topic ids, from 13 on, need a source that has them.
@@ -90,7 +107,8 @@ func (f *fetcher) version(targets []*target) (int16, error) {
 	return f.conn.MaxVersion(int16(api.Fetch), fetchwire.MinVersion, highest)
 }
 
-func (f *fetcher) takeAll(ctx context.Context, targets []*target, resp *fetchwire.Response, version int16) {
+// takeAll takes in an answer. An incremental one leaves out partitions of which there is nothing new.
+func (f *fetcher) takeAll(ctx context.Context, targets []*target, resp *fetchwire.Response, version int16, incremental bool) {
 	byKey := make(map[tp]*target, len(targets))
 	names := map[[16]byte]string{}
 	for _, t := range targets {
@@ -99,6 +117,7 @@ func (f *fetcher) takeAll(ctx context.Context, targets []*target, resp *fetchwir
 	}
 	now := time.Now()
 	bytes := int64(0)
+	told := make(map[*target]bool, len(targets))
 	for i := range resp.Topics {
 		rt := &resp.Topics[i]
 		name := rt.Topic
@@ -111,14 +130,14 @@ func (f *fetcher) takeAll(ctx context.Context, targets []*target, resp *fetchwir
 			if t == nil {
 				continue // removed since
 			}
+			told[t] = true
 			bytes += rp.RecordsLen()
 			f.takePartition(ctx, t, rp, resp.Brokers, now)
 		}
 	}
 	f.empty = bytes == 0
-	// An incremental answer leaves out partitions without news: they are at the source's end still.
 	for _, t := range targets {
-		if t.fetched {
+		if incremental && !told[t] && t.fetched.Load() {
 			t.p.confirmSource(now)
 		}
 	}
@@ -144,9 +163,8 @@ func (f *fetcher) takePartition(ctx context.Context, t *target, rp *fetchwire.Re
 		f.appendError(t, err)
 		return
 	}
-	if !t.fetched {
-		t.fetched = true
-		t.p.report(event{kind: eventFetched})
+	if !t.fetched.Swap(true) {
+		t.p.kick() // what is left of an earlier failure goes
 	}
 }
 
@@ -156,25 +174,66 @@ func (f *fetcher) append(t *target, rp *fetchwire.ResponsePartition, now time.Ti
 	if err != nil {
 		return err
 	}
+	t.highest = epoch
 	if t.sle >= 0 && epoch > t.sle {
 		return fmt.Errorf("%w: a batch has epoch %d, the source leader's is %d", errStaleMetadata, epoch, t.sle)
 	}
 	if len(buf) > 0 {
-		if _, err := t.rep.AppendAsIs(buf, replica.AsIsOptions{Epoch: replica.AnyEpoch, LogStart: rp.LogStartOffset}); err != nil {
+		if err := f.appendBatches(t, buf, rp.LogStartOffset); err != nil {
 			return err
 		}
 		t.corrupt = 0
-		f.m.mgr.metrics.bytes.WithLabelValues(f.m.name).Add(float64(len(buf)))
+		if _, own, _ := t.rep.Leader(); epoch > own-epochMargin {
+			t.p.bumpSoon(max(epoch, t.sle) + epochIncrement)
+		}
 	} else if rp.LogStartOffset > t.rep.LogStartOffset() {
 		if err := t.rep.AdvanceLogStart(rp.LogStartOffset); err != nil {
 			return err
 		}
 	}
 	t.p.sawSource(rp.HighWatermark, now)
-	if _, own, _ := t.rep.Leader(); epoch > own-epochMargin {
-		t.p.bumpSoon(max(epoch, t.sle) + epochIncrement)
-	}
 	return nil
+}
+
+// appendBatches appends whole batches, of damaged ones what comes before the damage.
+func (f *fetcher) appendBatches(t *target, buf []byte, sourceStart int64) error {
+	// Where the source's log starts inside a batch it serves that batch whole: an empty log then starts there too, and its
+	// start moves up after the append.
+	first, end := record.Batch(buf), t.rep.LogEndOffset()
+	if first.BaseOffset() < end && first.BaseOffset() >= 0 && first.LastOffset() >= end && t.rep.LogStartOffset() == end {
+		if err := t.rep.TruncateFullyAndStartAt(first.BaseOffset()); err != nil {
+			return err
+		}
+		sourceStart = max(sourceStart, end)
+	}
+	o := replica.AsIsOptions{Epoch: replica.AnyEpoch, LogStart: sourceStart}
+	_, err := t.rep.AppendAsIs(buf, o)
+	if errors.Is(err, partlog.ErrCorrupt) {
+		sound := soundPrefix(buf)
+		if sound == 0 {
+			return err
+		}
+		if _, err := t.rep.AppendAsIs(buf[:sound], o); err != nil {
+			return err
+		}
+		buf = buf[:sound]
+	}
+	if err == nil || len(buf) > 0 && errors.Is(err, partlog.ErrCorrupt) {
+		f.m.mgr.metrics.bytes.WithLabelValues(f.m.name).Add(float64(len(buf)))
+	}
+	return err
+}
+
+// soundPrefix is how many bytes of whole batches come before the first damaged one.
+func soundPrefix(buf []byte) int {
+	n := 0
+	for b, err := range record.Batches(buf) {
+		if err != nil || b.Validate() != nil || b.CheckCRC() != nil {
+			break
+		}
+		n += len(b)
+	}
+	return n
 }
 
 var (
@@ -196,6 +255,9 @@ func wholeBatches(spans []record.Span) ([]byte, int32, error) {
 	for end+record.HeaderSize <= len(buf) {
 		b := record.Batch(buf[end:])
 		n := b.Len()
+		if n < record.HeaderSize && end > 0 {
+			break // what comes before it first; then it is the first
+		}
 		if n < record.HeaderSize {
 			return nil, -1, fmt.Errorf("%w: a batch says it has %d bytes", partlog.ErrCorrupt, n)
 		}
@@ -217,10 +279,8 @@ func (f *fetcher) appendError(t *target, err error) {
 	switch {
 	case errors.Is(err, replica.ErrEpochAboveLeader):
 		// The batch waits at the source until our leader epoch is above its.
-		t.remove()
-		t.p.report(event{kind: eventFence, err: err})
+		t.finish(outcome{kind: outcomeFence, err: err, epoch: t.highest})
 	case errors.Is(err, errStaleMetadata):
-		f.m.refreshSoon()
 		f.fail(t, err, true)
 	case errors.Is(err, partlog.ErrCorrupt), errors.Is(err, errPartialBatch):
 		f.corrupt(t, err)
@@ -295,12 +355,10 @@ func (f *fetcher) moved(t *target, code api.Code, leader *Leader) {
 		default:
 			leader.TopicID = t.topicID
 			f.m.learn(t.key, *leader)
-			t.remove()
-			t.p.report(event{kind: eventMoved})
+			t.finish(outcome{kind: outcomeMoved})
 			return
 		}
 	}
-	f.m.refreshSoon()
 	f.fail(t, fmt.Errorf("the source answered %s and named no new leader", code.Name()), true)
 }
 

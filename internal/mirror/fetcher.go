@@ -157,9 +157,24 @@ func (f *fetcher) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := f.verify(ctx, conn); err != nil {
+		return errors.Join(err, conn.Close())
+	}
 	f.conn = conn
 	f.session.reset()
 	return nil
+}
+
+// verify makes sure that behind the address there still is the source: another cluster's answers would have our log cut
+// (spec 8.24).
+func (f *fetcher) verify(ctx context.Context, conn *peer.Conn) error {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	resp, err := conn.Call(ctx, req)
+	if err != nil {
+		return err
+	}
+	return checkClusterID(resp.(*kmsg.MetadataResponse).ClusterID, f.m.set().SourceClusterID)
 }
 
 func (f *fetcher) hangUp() {
@@ -178,19 +193,14 @@ func (f *fetcher) failAll(ctx context.Context, targets []*target, err error) {
 	}
 	f.log.Warn("fetch from the source failed", "partitions", len(targets), "error", err)
 	f.m.mgr.metrics.fetchErrors.WithLabelValues(f.m.name, "CONNECTION").Add(1)
-	f.m.refreshSoon()
 	for _, t := range targets {
-		f.fail(t, err, true)
+		f.fail(t, err, !errors.Is(err, errSourceIdentity))
 	}
 }
 
 // fail lets go of a target and tells its partition.
 func (f *fetcher) fail(t *target, err error, retryable bool) {
-	if t.gone() {
-		return
-	}
-	t.remove()
-	t.p.report(event{kind: eventFailed, err: err, retryable: retryable})
+	t.finish(outcome{kind: outcomeFailed, err: err, retryable: retryable})
 }
 
 // round aligns new targets and fetches once. Its error is one of the connection.
@@ -294,8 +304,9 @@ func (f *fetcher) diverges(ctx context.Context, t *target, epoch int32, sourceEn
 
 // cut truncates a target while mirroring, within mirror.max.cut.records.
 func (f *fetcher) cut(ctx context.Context, t *target, to int64, why string) {
-	if end := t.rep.LogEndOffset(); f.m.set().MaxCut >= 0 && end-to > f.m.set().MaxCut {
-		f.fail(t, fmt.Errorf("%s: %d records would be cut, mirror.max.cut.records allows %d", why, end-to, f.m.set().MaxCut), false)
+	n := t.rep.LogEndOffset() - max(to, t.rep.LogStartOffset())
+	if limit := f.m.set().MaxCut; limit >= 0 && n > limit {
+		f.fail(t, fmt.Errorf("%s: %d records would be cut, mirror.max.cut.records allows %d", why, n, limit), false)
 		return
 	}
 	var err error
@@ -306,8 +317,7 @@ func (f *fetcher) cut(ctx context.Context, t *target, to int64, why string) {
 	case err != nil:
 		f.fail(t, err, true)
 	case f.m.mgr.waitsForAll(t.key.topic):
-		t.remove()
-		t.p.report(event{kind: eventUnclean})
+		t.finish(outcome{kind: outcomeUnclean})
 	default:
 		t.aligned = false // the next round asks again from the new end
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -48,34 +49,44 @@ func (mi *mirror) groupsLoop() {
 
 func (mi *mirror) syncGroups(ctx context.Context) error {
 	s := mi.set()
-	mirrored := map[string]bool{}
-	for _, n := range mi.topics(mirrormsg.Mirroring) {
-		mirrored[n] = true
+	all := map[string]bool{} // the mirror's topics; those that are mirrored now are true
+	for _, n := range mi.topics(mirrormsg.Paused, mirrormsg.Stopped) {
+		all[n] = false
 	}
-	if len(mirrored) == 0 || s.GroupsInclude.Empty() {
+	active := mi.topics(mirrormsg.Mirroring)
+	for _, n := range active {
+		all[n] = true
+	}
+	if s.GroupsInclude.Empty() {
+		mi.held.Store(&map[heldOffset]bool{}) // nothing is synced, so nothing is held for the source
 		return nil
 	}
-	all, err := mi.source.Groups(ctx)
+	if len(active) == 0 {
+		return nil // what was held stays so: this may be a failover
+	}
+	if err := mi.source.Verify(ctx); err != nil {
+		return err
+	}
+	names, err := mi.source.Groups(ctx)
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, g := range all {
-		if s.GroupsInclude.Match(g) && !s.GroupsExclude.Match(g) {
-			names = append(names, g)
-		}
-	}
-	held := map[heldOffset]bool{}
+	names = slices.DeleteFunc(names, func(g string) bool { return !s.GroupsInclude.Match(g) || s.GroupsExclude.Match(g) })
 	offsets, err := mi.source.GroupOffsets(ctx, names)
-	if err != nil {
-		return err
-	}
-	var errs []error
+	errs := []error{err}
+	held := map[heldOffset]bool{}
 	for _, g := range names {
+		if _, ok := offsets[g]; !ok {
+			mi.keepHeld(g, held) // not known this time
+			continue
+		}
 		var wanted []GroupOffset
 		for _, o := range offsets[g] {
-			if mirrored[o.Topic] {
+			mirrored, ours := all[o.Topic]
+			if ours {
 				held[heldOffset{g, tp{o.Topic, o.Partition}}] = true
+			}
+			if mirrored {
 				wanted = append(wanted, o)
 			}
 		}
@@ -85,6 +96,19 @@ func (mi *mirror) syncGroups(ctx context.Context) error {
 	}
 	mi.held.Store(&held)
 	return errors.Join(errs...)
+}
+
+// keepHeld takes over what was held of a group.
+func (mi *mirror) keepHeld(group string, into map[heldOffset]bool) {
+	old := mi.held.Load()
+	if old == nil {
+		return
+	}
+	for h := range *old {
+		if h.group == group {
+			into[h] = true
+		}
+	}
 }
 
 // syncGroup commits what differs of one group. A group with members here is left alone: its coordinator refuses.
@@ -151,11 +175,12 @@ func (mi *mirror) clamp(o GroupOffset) (GroupOffset, bool) {
 	return o, true
 }
 
-// Held reports whether a committed offset must not expire: a group of the source holds it, in a mirror that is active
-// (spec D8). Before the first sync every offset of a mirrored topic counts as held.
+// Held reports whether a committed offset must not expire: the mirror exists, and the source's group held it when the source
+// was asked last (spec D8). Stopped topics included: right after a failover the old commits are all that consumers have.
+// Before the first sync every offset of a topic in a mirror counts as held.
 func (m *Manager) Held(group, topic string, partition int32) bool {
 	t := m.topic(topic)
-	if t == nil || t.MirrorName == "" || mirrormsg.State(t.MirrorDesired) == mirrormsg.Stopped {
+	if t == nil || t.MirrorName == "" {
 		return false
 	}
 	mi, err := m.mirror(t.MirrorName)

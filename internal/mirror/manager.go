@@ -53,6 +53,9 @@ type Options struct {
 	Retry        Retry
 	// RefreshInterval is mirror.metadata.refresh.interval.ms; asked each time, since it is dynamic.
 	RefreshInterval func() time.Duration
+	// ReadOnly is what a client's write to a mirror topic is answered: POLICY_VIOLATION, the default, which clients of today
+	// know, or READ_ONLY_TOPIC where the numbers are the prototype's (spec D10).
+	ReadOnly api.Code
 	// FetchMemory is mirror.fetch.memory.bytes: what all mirrors of the process may hold of fetched bytes.
 	FetchMemory int64
 	Logger      *slog.Logger
@@ -81,6 +84,9 @@ type Manager struct {
 
 // New returns a Manager without mirrors: Apply brings them.
 func New(o Options) (*Manager, error) {
+	if o.ReadOnly == 0 {
+		o.ReadOnly = api.PolicyViolation
+	}
 	m := &Manager{opts: o, pool: &wire.Pool{}, memoryLimit: max(o.FetchMemory, 1<<20), mirrors: map[string]*mirror{}, broken: map[string]error{}, parts: map[tp]*Partition{}}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	m.memory = semaphore.NewWeighted(m.memoryLimit)
@@ -118,7 +124,7 @@ func (m *Manager) Gate(t *meta.Topic, partition int32) replica.Gate {
 	wish := mirrormsg.State(t.MirrorDesired)
 	return func(origin partlog.Origin) error {
 		state := mirrormsg.Unknown
-		if p := m.partition(k); p != nil {
+		if p := m.partition(k); p != nil && p.mirror == mirrorName {
 			state = p.State()
 		}
 		switch {
@@ -133,7 +139,7 @@ func (m *Manager) Gate(t *meta.Topic, partition int32) replica.Gate {
 			// Right after a start or leader change: the state is being read. A client retries this.
 			return api.Errorf(api.NotLeaderOrFollower, "the mirror state of %s is being read; try again", k)
 		}
-		return api.Errorf(api.PolicyViolation, "READ_ONLY_TOPIC: partition %s belongs to mirror %s and is %s; it takes writes after "+
+		return api.Errorf(m.opts.ReadOnly, "READ_ONLY_TOPIC: partition %s belongs to mirror %s and is %s; it takes writes after "+
 			"milena mirrors stop %s --topics %s", k, mirrorName, state, mirrorName, k.topic)
 	}
 }
@@ -184,17 +190,44 @@ func (m *Manager) Apply(d *meta.Delta) {
 	}
 	for _, td := range d.Topics {
 		if td.Deleted() {
-			m.applyTopic(td.Prev, nil)
+			m.applyTopic(td.Prev, nil, false)
 		} else {
-			m.applyTopic(td.Next, td.Next)
+			m.applyTopic(td.Next, td.Next, wishChanged(td))
 		}
 	}
+	m.refreshChanged(d)
 	ch := make(chan struct{})
 	close(*m.changes.Swap(&ch))
 }
 
+// wishChanged reports whether a topic's wish was recorded anew.
+func wishChanged(td meta.TopicDelta) bool {
+	return td.Prev == nil || td.Prev.MirrorName != td.Next.MirrorName || td.Prev.MirrorChangeOffset != td.Next.MirrorChangeOffset
+}
+
+// refreshChanged has mirrors refresh whose topics are wished otherwise, and all where the owners may have changed (spec D9).
+func (m *Manager) refreshChanged(d *meta.Delta) {
+	names, all := map[string]bool{}, false
+	for _, td := range d.Topics {
+		if td.Deleted() {
+			continue
+		}
+		all = all || td.Next.Name == mirrorstate.Topic
+		if td.Next.MirrorName != "" && wishChanged(td) {
+			names[td.Next.MirrorName] = true
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, mi := range m.mirrors {
+		if all || names[name] {
+			mi.refreshSoon()
+		}
+	}
+}
+
 // applyTopic starts, wakes and ends the partitions of a topic; now is nil if the topic is gone.
-func (m *Manager) applyTopic(t, now *meta.Topic) {
+func (m *Manager) applyTopic(t, now *meta.Topic, wish bool) {
 	var kick, end []*Partition
 	m.mu.Lock()
 	if m.ctx.Err() != nil {
@@ -205,10 +238,11 @@ func (m *Manager) applyTopic(t, now *meta.Topic) {
 		k := tp{t.Name, int32(i)}
 		led := now != nil && now.MirrorName != "" && now.Partitions[i].Leader == m.opts.NodeID
 		old := m.parts[k]
+		var before *Partition
 		if old != nil && (!led || old.mirror != now.MirrorName || old.key.TopicID != now.ID) {
 			end = append(end, old)
 			delete(m.parts, k)
-			old = nil
+			before, old = old, nil
 		}
 		if led && old == nil {
 			rep, err := m.opts.Replicas.Get(t.Name, int32(i))
@@ -216,7 +250,7 @@ func (m *Manager) applyTopic(t, now *meta.Topic) {
 				m.opts.Logger.Error("mirror partition has no replica here", "topic", t.Name, "partition", i, "error", err)
 				continue
 			}
-			old = newPartition(m, now.MirrorName, now, int32(i), rep)
+			old = newPartition(m, now.MirrorName, now, int32(i), rep, before)
 			m.parts[k] = old
 		}
 		if old != nil {
@@ -228,7 +262,11 @@ func (m *Manager) applyTopic(t, now *meta.Topic) {
 		p.end()
 	}
 	for _, p := range kick {
-		p.kick()
+		if wish {
+			p.wishChanged()
+		} else {
+			p.kick()
+		}
 	}
 }
 
@@ -255,6 +293,9 @@ func (m *Manager) applyMirror(name string, own map[string]string) {
 		}
 	}
 	m.mu.Unlock()
+	if len(own) == 0 {
+		m.metrics.forget(name)
+	}
 	mine := m.partitions(func(p *Partition) bool { return p.mirror == name })
 	if old != nil {
 		for _, p := range mine {

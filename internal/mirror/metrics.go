@@ -10,9 +10,6 @@ import (
 	"milena/internal/mirrormsg"
 )
 
-// staleAfter is the age from which a source offset counts as unknown, on top of the fetch wait (spec D6).
-const staleAfter = 10 * time.Second
-
 // metrics of the mirrors on this broker. States and lags are read at scrape time.
 type metrics struct {
 	m           *Manager
@@ -109,5 +106,9 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Known reports whether the source offset is fresh enough to compare with (spec D6).
-func (p Progress) Known() bool { return p.SourceOffset >= 0 && p.Age >= 0 && p.Age <= staleAfter }
+// forget drops the counters of a mirror that is gone.
+func (x *metrics) forget(mirror string) {
+	for _, c := range []*prometheus.CounterVec{x.bytes, x.fetchErrors, x.syncErrors, x.cutRecords, x.gaps} {
+		c.DeletePartialMatch(prometheus.Labels{"mirror": mirror})
+	}
+}

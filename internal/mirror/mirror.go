@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -31,8 +30,9 @@ type mirror struct {
 
 	mu       sync.Mutex // guards the fields below
 	fetchers map[string]*fetcher
-	synced   map[string]bool // topics whose configs were synced since this runtime began
-	health   Health
+	// synced are the topics whose configs were synced, with the metadata offset of the wish they were synced for.
+	synced map[string]int64
+	health Health
 
 	// missing counts the refreshes in a row that did not find a topic; owned by the refresh goroutine.
 	missing map[string]int
@@ -58,7 +58,7 @@ func newMirror(m *Manager, name string, own map[string]string) (*mirror, error) 
 		return nil, err
 	}
 	mi := &mirror{mgr: m, name: name, log: m.opts.Logger.With("mirror", name), source: src, own: maps.Clone(own),
-		wake: make(chan struct{}, 1), fetchers: map[string]*fetcher{}, synced: map[string]bool{}, missing: map[string]int{}}
+		wake: make(chan struct{}, 1), fetchers: map[string]*fetcher{}, synced: map[string]int64{}, missing: map[string]int{}}
 	mi.ctx, mi.stop = context.WithCancel(m.ctx)
 	mi.settings.Store(s)
 	mi.wg.Go(mi.refreshLoop)
@@ -68,7 +68,9 @@ func newMirror(m *Manager, name string, own map[string]string) (*mirror, error) 
 
 // close ends the fetchers and the periodic work and waits for them.
 func (mi *mirror) close() {
-	mi.stop()
+	mi.mu.Lock()
+	mi.stop() // under the lock: fetch starts nothing after it
+	mi.mu.Unlock()
 	mi.source.Close()
 	mi.wg.Wait()
 }
@@ -138,35 +140,50 @@ func (m *Manager) Health(name string) (Health, error) {
 	return mi.health, nil
 }
 
-// configsOnce syncs a topic's configs unless that was done since this runtime began, and waits until they are here.
+// configsOnce syncs a topic's configs unless that was done for the present wish, and waits until they are here.
 func (mi *mirror) configsOnce(ctx context.Context, topic string) error {
+	t := mi.mgr.topic(topic)
+	if t == nil {
+		return fmt.Errorf("topic %s is gone", topic)
+	}
 	mi.mu.Lock()
-	done := mi.synced[topic]
+	at, done := mi.synced[topic]
 	mi.mu.Unlock()
-	if done {
+	if done && at == t.MirrorChangeOffset {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, mi.set().Client.RequestTimeout)
-	defer cancel()
-	want, err := mi.syncConfigs(ctx, []string{topic})
-	if err != nil {
-		return err
-	}
+	_, err := mi.source.once(ctx, "configs of "+topic, func(ctx context.Context) (any, error) {
+		if err := mi.source.Verify(ctx); err != nil {
+			return nil, err
+		}
+		want, err := mi.syncConfigs(ctx, []string{topic})
+		if err != nil {
+			return nil, err
+		}
+		if err := mi.awaitConfigs(ctx, want); err != nil {
+			return nil, fmt.Errorf("waiting for them to take effect: %w", err)
+		}
+		mi.mu.Lock()
+		mi.synced[topic] = t.MirrorChangeOffset
+		mi.mu.Unlock()
+		return nil, nil
+	})
+	return err
+}
+
+// awaitConfigs waits until the metadata shows the configs.
+func (mi *mirror) awaitConfigs(ctx context.Context, want map[string]map[string]string) error {
 	for {
 		changed := mi.mgr.changed()
 		if applied(mi.mgr.image.Load(), want) {
-			break
+			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for them to take effect: %w", ctx.Err())
+			return ctx.Err()
 		}
 	}
-	mi.mu.Lock()
-	mi.synced[topic] = true
-	mi.mu.Unlock()
-	return nil
 }
 
 // applied says whether the topics have the configs by metadata.
@@ -181,5 +198,3 @@ func applied(img *meta.Image, want map[string]map[string]string) bool {
 	}
 	return true
 }
-
-var errSourceIdentity = errors.New("the source cluster is another one than the mirror was made for")

@@ -2,7 +2,7 @@ package mirror
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -16,33 +16,6 @@ import (
 	"milena/internal/replica"
 )
 
-// event is what a fetcher reports to a partition. A later event replaces an earlier one that was not looked at yet,
-// but for a first fetch, which changes no state that matters.
-type event struct {
-	kind      eventKind
-	err       error
-	retryable bool
-}
-
-type eventKind int
-
-const (
-	// eventFetched: the first good answer came.
-	eventFetched eventKind = iota + 1
-	// eventFence: a batch carries an epoch above our leader epoch; the fetcher let go.
-	eventFence
-	// eventMoved: the source's leader moved to where the cache now says; the fetcher let go.
-	eventMoved
-	// eventUnclean: the log was cut because the source's log parts from ours, which proves an unclean election there.
-	eventUnclean
-	// eventFailed: an error; the fetcher let go.
-	eventFailed
-	// eventReread: the coordinator has a newer state.
-	eventReread
-	// eventFatal: the mirroring of this partition has to end, whatever the state: the source topic or cluster is gone.
-	eventFatal
-)
-
 // Partition is a mirror partition that this broker leads, during one leadership (bumps of the leader epoch included).
 type Partition struct {
 	mgr    *Manager
@@ -54,6 +27,11 @@ type Partition struct {
 	ctx    context.Context
 	stop   context.CancelFunc
 
+	// before is the Partition that had this replica until now; it is let finish first. Owned by the driving goroutine.
+	before *Partition
+	// drivers counts driving goroutines: at most one.
+	drivers sync.WaitGroup
+
 	// actual is the state the append gate goes by: what the coordinator has acknowledged, UNKNOWN before it was read.
 	actual atomic.Int32
 	// bumping is set while a proactive bump of the leader epoch is under way.
@@ -61,10 +39,13 @@ type Partition struct {
 	source  sourceView
 
 	mu      sync.Mutex
-	running bool   // a goroutine is driving
-	again   bool   // something changed since it last looked
-	pending *event // from the fetcher
+	running bool  // a goroutine is driving
+	again   bool  // something changed since it last looked
+	reread  bool  // the coordinator has a newer state
+	fatal   error // the mirroring has to end, whatever the state: the source topic or cluster is gone
 	timer   *time.Timer
+	wishes  int                     // counts changed wishes
+	working context.CancelCauseFunc // ends what the driver asks of the source; nil if it asks nothing
 
 	// target is what the fetcher has of this partition, nil if it is not fetched.
 	target atomic.Pointer[target]
@@ -72,14 +53,19 @@ type Partition struct {
 	// Owned by the driving goroutine.
 	known  bool
 	status mirrorstate.Status
+	seen   int // the wishes that the current step has seen
 	// retryAt is when a FAILED partition is tried again; zero if not scheduled.
 	retryAt time.Time
+	// distrust is set after a failure: the cached source leader is asked for again.
+	distrust bool
+	// fenced is the batch epoch that led to EPOCH_FENCING, -1 if it isn't known.
+	fenced int32
 }
 
-func newPartition(m *Manager, mirror string, t *meta.Topic, index int32, rep *replica.Partition) *Partition {
+func newPartition(m *Manager, mirror string, t *meta.Topic, index int32, rep *replica.Partition, before *Partition) *Partition {
 	p := &Partition{
 		mgr: m, mirror: mirror, key: mirrorstate.Key{Mirror: mirror, TopicID: t.ID, Partition: index}, tp: tp{t.Name, index}, rep: rep,
-		log: m.opts.Logger.With("mirror", mirror, "topic", t.Name, "partition", index),
+		log: m.opts.Logger.With("mirror", mirror, "topic", t.Name, "partition", index), before: before, fenced: -1,
 	}
 	p.ctx, p.stop = context.WithCancel(m.ctx)
 	p.actual.Store(int32(mirrormsg.Unknown))
@@ -94,15 +80,20 @@ func (p *Partition) State() mirrormsg.State { return mirrormsg.State(p.actual.Lo
 func (p *Partition) kick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.kickLocked()
+}
+
+func (p *Partition) kickLocked() {
 	p.again = true
 	if p.running || p.ctx.Err() != nil {
 		return
 	}
 	p.running = true
+	p.drivers.Add(1)
 	p.mgr.wg.Go(p.drive)
 }
 
-// kickIn kicks after d, replacing an earlier timer.
+// kickIn kicks after d, replacing an earlier timer: each step that waits for time to pass sets its own.
 func (p *Partition) kickIn(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,21 +105,57 @@ func (p *Partition) kickIn(d time.Duration) {
 	}
 }
 
-// report is called by the fetcher.
-func (p *Partition) report(e event) {
+// wishChanged kicks and ends what the partition asks of the source for the old wish: a failover must not wait for a source
+// that is gone.
+func (p *Partition) wishChanged() {
 	p.mu.Lock()
-	if p.pending == nil || e.kind != eventFetched {
-		p.pending = &e
+	defer p.mu.Unlock()
+	p.wishes++
+	if p.working != nil {
+		p.working(errWishChanged)
 	}
-	p.mu.Unlock()
-	p.kick()
+	p.kickLocked()
+}
+
+var errWishChanged = errors.New("the wish for the topic changed")
+
+// work is the context of requests to the source, at most d long. It ends when the wish changes.
+func (p *Partition) work(d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cause := context.WithCancelCause(p.ctx)
+	ctx, cancel := context.WithTimeout(ctx, d)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.working = cause
+	if p.wishes != p.seen {
+		cause(errWishChanged) // since the step began
+	}
+	return ctx, func() {
+		p.mu.Lock()
+		p.working = nil
+		p.mu.Unlock()
+		cancel()
+		cause(nil)
+	}
 }
 
 // Reread makes the partition ask its coordinator again: somebody else has written its state.
-func (p *Partition) Reread() { p.report(event{kind: eventReread}) }
+func (p *Partition) Reread() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reread = true
+	p.kickLocked()
+}
 
-// end drops the partition: leadership lost, or the topic left the mirror. When it returns no append is under way and none
-// follows.
+// abort makes an active partition FAILED for good.
+func (p *Partition) abort(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fatal = err
+	p.kickLocked()
+}
+
+// end drops the partition: leadership lost, or the topic left the mirror. When it returns no append of a fetcher is under way
+// and none follows; a driver may still be about to notice.
 func (p *Partition) end() {
 	p.stop()
 	p.mu.Lock()
@@ -141,6 +168,11 @@ func (p *Partition) end() {
 
 // drive takes steps until there is nothing to do.
 func (p *Partition) drive() {
+	defer p.drivers.Done()
+	if p.before != nil {
+		p.before.drivers.Wait()
+		p.before = nil
+	}
 	for {
 		p.mu.Lock()
 		if !p.again || p.ctx.Err() != nil {
@@ -149,33 +181,33 @@ func (p *Partition) drive() {
 			return
 		}
 		p.again = false
-		e := p.pending
-		p.pending = nil
 		p.mu.Unlock()
-		for more := true; more && p.ctx.Err() == nil; e = nil {
-			more = p.step(e)
+		for p.ctx.Err() == nil && p.step() {
 		}
 	}
 }
 
 // step compares wish and state and takes one step; true if another may follow at once.
-func (p *Partition) step(e *event) bool {
-	if e != nil && e.kind == eventReread {
-		p.known, e = false, nil
+func (p *Partition) step() bool {
+	p.mu.Lock()
+	p.seen = p.wishes
+	if p.reread {
+		p.known, p.reread = false, false
 	}
-	if !p.known {
-		if !p.read() {
-			return false
-		}
+	p.mu.Unlock()
+	if !p.known && !p.read() {
+		return false
 	}
 	topic := p.mgr.topic(p.tp.topic)
 	if topic == nil || topic.MirrorName != p.mirror || topic.ID != p.key.TopicID {
 		return false // the metadata that says so is about to end this partition
 	}
-	if e != nil {
-		if handled, more := p.onEvent(e); handled {
-			return more
-		}
+	p.mu.Lock()
+	fatal := p.fatal
+	p.fatal = nil
+	p.mu.Unlock()
+	if fatal != nil && p.active() {
+		return p.fail(fatal, false)
 	}
 	wish := mirrormsg.State(topic.MirrorDesired)
 	switch state := p.status.State; state {
@@ -196,12 +228,24 @@ func (p *Partition) step(e *event) bool {
 	case mirrormsg.Paused:
 		return p.paused(wish)
 	default: // MIRRORING, EPOCH_FENCING, ULE_LOG_TRUNCATION
-		return p.working(state, wish)
+		return p.mirroringStates(state, wish)
+	}
+}
+
+// active says whether a vanished source concerns the partition: a stopped one is left alone (spec 8.14).
+func (p *Partition) active() bool {
+	switch p.status.State {
+	case mirrormsg.Unknown, mirrormsg.Stopping, mirrormsg.Stopped:
+		return false
+	case mirrormsg.Failed:
+		return p.status.RetryAttempt != -1
+	default:
+		return true
 	}
 }
 
 // errAbandoned is the reason of a FAILED that is passed through on the way to STOPPING (spec 7.3).
-var errAbandoned = fmt.Errorf("stopped before the log was aligned with the source")
+var errAbandoned = errors.New("stopped before the log was aligned with the source")
 
 // idle is a partition that is not being mirrored: never was, or was stopped.
 func (p *Partition) idle(wish mirrormsg.State) bool {
@@ -231,8 +275,8 @@ func (p *Partition) paused(wish mirrormsg.State) bool {
 	}
 }
 
-// working is a partition in MIRRORING or one of the states that return to it.
-func (p *Partition) working(state, wish mirrormsg.State) bool {
+// mirroringStates is a partition in MIRRORING or one of the states that return to it.
+func (p *Partition) mirroringStates(state, wish mirrormsg.State) bool {
 	switch {
 	case wish == mirrormsg.Stopped:
 		p.unfetch()
@@ -254,8 +298,8 @@ func (p *Partition) failed(wish mirrormsg.State) bool {
 	if wish == mirrormsg.Stopped {
 		return p.write(write{state: mirrormsg.Stopping})
 	}
-	attempt, limit := p.status.RetryAttempt, p.mgr.opts.Retry.MaxAttempts
-	if attempt < 0 || int(attempt) > limit || limit == 0 {
+	attempt := p.status.RetryAttempt
+	if attempt < 0 || int(attempt) >= p.mgr.opts.Retry.MaxAttempts {
 		return false // the operator's turn
 	}
 	now := time.Now()
@@ -267,11 +311,20 @@ func (p *Partition) failed(wish mirrormsg.State) bool {
 		return false
 	}
 	p.retryAt = time.Time{}
-	to := p.status.Previous
-	if to == mirrormsg.Unknown || to == mirrormsg.Stopped || to == mirrormsg.Paused || to == mirrormsg.Stopping {
-		to = mirrormsg.LogTruncation
+	return p.write(write{state: retryState(p.status.Previous)})
+}
+
+// retryState is where the retry of a partition leads that was in previous when it failed: back there, or to the beginning
+// where that is no working state.
+func retryState(previous mirrormsg.State) mirrormsg.State {
+	switch previous {
+	case mirrormsg.EpochFencing, mirrormsg.ULELogTruncation, mirrormsg.Mirroring, mirrormsg.Pausing:
+		return previous
+	case mirrormsg.Paused:
+		return mirrormsg.Mirroring // which the wish takes to PAUSED again
+	default:
+		return mirrormsg.LogTruncation
 	}
-	return p.write(write{state: to})
 }
 
 // Retry is the schedule of FAILED partitions (spec 7.6).
@@ -292,34 +345,21 @@ func (r Retry) delay(attempt int16) time.Duration {
 	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
 }
 
-// onEvent handles what was reported; handled is false if the state needs none of it.
-func (p *Partition) onEvent(e *event) (handled, more bool) {
-	state := p.status.State
-	if e.kind == eventFatal {
-		active := state != mirrormsg.Unknown && state != mirrormsg.Stopping && state != mirrormsg.Stopped
-		if !active || state == mirrormsg.Failed && p.status.RetryAttempt == -1 {
-			return false, true // a stopped partition is left alone (spec 8.14)
-		}
-		return true, p.fail(e.err, false)
-	}
-	if state != mirrormsg.Mirroring {
-		return false, true
-	}
-	switch e.kind {
-	case eventFetched:
-		if p.status.RetryAttempt == 0 && p.status.Error == "" {
-			return false, true
-		}
-		return true, p.write(write{state: mirrormsg.Mirroring, clear: true})
-	case eventFence:
-		return true, p.write(write{state: mirrormsg.EpochFencing})
-	case eventUnclean:
+// onOutcome acts on why the fetcher let go of the partition, which is MIRRORING.
+func (p *Partition) onOutcome(o *outcome) bool {
+	switch o.kind {
+	case outcomeFence:
 		p.unfetch()
-		return true, p.write(write{state: mirrormsg.ULELogTruncation})
-	case eventMoved:
-		return false, true
+		p.fenced = o.epoch
+		return p.write(write{state: mirrormsg.EpochFencing})
+	case outcomeUnclean:
+		p.unfetch()
+		return p.write(write{state: mirrormsg.ULELogTruncation})
+	case outcomeMoved:
+		p.unfetch()
+		return true
 	default:
-		return true, p.fail(e.err, e.retryable)
+		return p.fail(o.err, o.retryable)
 	}
 }
 
@@ -339,8 +379,12 @@ func (p *Partition) read() bool {
 	return true
 }
 
-// coordinatorBackoff is the pause before a coordinator is asked again (spec 3.10).
-const coordinatorBackoff = time.Second
+const (
+	// coordinatorBackoff is the pause before a coordinator is asked again (spec 3.10).
+	coordinatorBackoff = time.Second
+	// rereadPause is the pause before a state is read again that somebody else has written.
+	rereadPause = 10 * time.Millisecond
+)
 
 func (p *Partition) coordinatorError(op string, err error) {
 	if p.ctx.Err() != nil {
@@ -352,13 +396,19 @@ func (p *Partition) coordinatorError(op string, err error) {
 
 // write is a state change to persist.
 type write struct {
-	state     mirrormsg.State
-	err       string
-	final     bool // not retryable
-	clear     bool // the failure fields
-	wish      int64
-	lastEpoch int32
-	lastOff   int64
+	state mirrormsg.State
+	err   string
+	final bool // not retryable
+	clear bool // the failure fields
+	// capture, if not nil, is the last mirror epoch of a stop.
+	capture *capture
+}
+
+// capture is what a stop stores before it appends anything (spec D2).
+type capture struct {
+	wish   int64 // metadata offset of the wish
+	epoch  int32
+	offset int64
 }
 
 // write persists a state; true if the next step may follow.
@@ -369,24 +419,15 @@ func (p *Partition) write(w write) bool {
 	}
 	req := mirrorstate.Write{Key: p.key, State: w.state, LeaderEpoch: epoch, StateEpoch: p.status.StateEpoch, StopWish: -1,
 		Error: w.err, NonRetryable: w.final, RetryAttempt: -1}
-	if w.wish != 0 {
-		req.StopWish, req.LastMirrorEpoch, req.LastMirrorOffset = w.wish, w.lastEpoch, w.lastOff
+	if c := w.capture; c != nil {
+		req.StopWish, req.LastMirrorEpoch, req.LastMirrorOffset = c.wish, c.epoch, c.offset
 	}
 	if w.clear {
 		req.RetryAttempt = 0
 	}
 	res, err := p.mgr.opts.States.Write(p.ctx, req)
-	switch code, _ := api.CodeOf(err); {
-	case err == nil:
-	case code == api.FencedLeaderEpoch || code == api.FencedStateEpoch || code == api.InvalidClusterMirrorStates:
-		// What we hold is not what the coordinator has: look again.
-		p.log.Info("mirror state write refused, reading again", "state", w.state.String(), "error", err)
-		p.known = false
-		p.kickIn(10 * time.Millisecond)
-		return false
-	default:
-		p.known = false // it may have been stored
-		p.coordinatorError("write", err)
+	if err != nil {
+		p.refused(w.state, err)
 		return false
 	}
 	before := p.status.State
@@ -399,14 +440,43 @@ func (p *Partition) write(w write) bool {
 	return true
 }
 
+// refused deals with a write that failed: what holds is read again.
+func (p *Partition) refused(state mirrormsg.State, err error) {
+	p.known = false // it may have been stored
+	switch code, _ := api.CodeOf(err); code {
+	case api.FencedStateEpoch:
+		p.log.Info("mirror state write refused, reading again", "state", state.String(), "error", err)
+		p.kickIn(rereadPause)
+	case api.FencedLeaderEpoch, api.InvalidClusterMirrorStates:
+		// Another leader was seen, of which the metadata will tell; or what we hold is far off.
+		p.log.Info("mirror state write refused, reading again", "state", state.String(), "error", err)
+		p.kickIn(coordinatorBackoff)
+	default:
+		p.coordinatorError("write", err)
+	}
+}
+
 // fail moves the partition to FAILED with the reason.
 func (p *Partition) fail(err error, retryable bool) bool {
 	p.unfetch()
-	p.retryAt = time.Time{}
+	p.retryAt, p.distrust = time.Time{}, true
 	if p.ctx.Err() != nil {
 		return false
 	}
 	return p.write(write{state: mirrormsg.Failed, err: err.Error(), final: !retryable})
+}
+
+// sourceFailed is fail for an error of work at the source. What failed only because the wish changed, or because the mirror's
+// connections were replaced, is no failure: the partition looks again.
+func (p *Partition) sourceFailed(ctx context.Context, m *mirror, err error) bool {
+	switch {
+	case errors.Is(context.Cause(ctx), errWishChanged):
+		return true
+	case m.ctx.Err() != nil:
+		p.kickIn(rereadPause)
+		return false
+	}
+	return p.fail(err, !errors.Is(err, errSourceIdentity))
 }
 
 // unfetch takes the partition from its fetcher; no append is under way when it returns.

@@ -4,20 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/api"
 	"milena/internal/config"
+	"milena/internal/controller/mirrors"
 	"milena/internal/meta"
 	"milena/internal/mirrormsg"
 )
 
-// refreshGap keeps refreshes that are asked for apart.
-const refreshGap = time.Second
+const (
+	// refreshGap keeps refreshes that are asked for apart, where the interval is longer.
+	refreshGap = time.Second
+	// leastGap keeps any refreshes apart.
+	leastGap = 20 * time.Millisecond
+)
 
 // refreshSoon asks for a refresh before the interval is over.
 func (mi *mirror) refreshSoon() {
@@ -48,7 +53,9 @@ func (mi *mirror) refreshLoop() {
 			mi.log.Warn("refresh from the source failed", "error", err)
 			mi.mgr.metrics.syncErrors.WithLabelValues(mi.name, "refresh").Add(1)
 		}
-		if !mi.pause(refreshGap, nil) || !mi.pause(max(mi.mgr.opts.RefreshInterval()-refreshGap, 0), mi.wake) {
+		interval := mi.mgr.opts.RefreshInterval()
+		gap := max(min(refreshGap, interval), leastGap)
+		if !mi.pause(gap, nil) || !mi.pause(max(interval-gap, 0), mi.wake) {
 			return
 		}
 	}
@@ -85,30 +92,30 @@ func (mi *mirror) refresh(ctx context.Context) error {
 	if !mi.mgr.owns(mi.name) {
 		return nil
 	}
-	active := mi.topics(mirrormsg.Mirroring)
 	var errs []error
+	for _, n := range names {
+		if t := found[n]; t != nil && t.Err != nil {
+			errs = append(errs, t.Err)
+		}
+	}
+	active := mi.topics(mirrormsg.Mirroring)
+	present := slices.DeleteFunc(slices.Clone(active), func(n string) bool { return found[n] == nil || found[n].Err != nil })
 	errs = append(errs, mi.expand(ctx, active, found))
-	if len(active) > 0 {
-		_, err := mi.syncConfigs(ctx, active)
+	if len(present) > 0 {
+		_, err := mi.syncConfigs(ctx, present)
 		errs = append(errs, err)
 	}
-	errs = append(errs, mi.bumpAhead(ctx, active), mi.enforceExclude(ctx, active), mi.discover(ctx))
+	errs = append(errs, mi.bumpAhead(ctx, active), mi.enforceExclude(ctx, names), mi.discover(ctx))
 	return errors.Join(errs...)
 }
 
 // checkIdentity makes sure that the address still leads to the cluster the mirror was made for.
 func (mi *mirror) checkIdentity(ctx context.Context) error {
-	id, err := mi.source.ClusterID(ctx)
-	if err != nil {
-		return err
-	}
-	want := mi.set().SourceClusterID
-	if id == want {
-		return nil
-	}
-	err = fmt.Errorf("%w: its cluster id is %s, mirror.source.cluster.id is %s", errSourceIdentity, id, want)
-	for _, p := range mi.mgr.partitions(func(p *Partition) bool { return p.mirror == mi.name }) {
-		p.report(event{kind: eventFatal, err: err})
+	err := mi.source.Verify(ctx)
+	if errors.Is(err, errSourceIdentity) {
+		for _, p := range mi.mgr.partitions(func(p *Partition) bool { return p.mirror == mi.name }) {
+			p.abort(err)
+		}
 	}
 	return err
 }
@@ -127,9 +134,10 @@ func (mi *mirror) checkTopics(ctx context.Context, names []string, found map[str
 		}
 		delete(mi.missing, n)
 		if own := mi.mgr.topic(n); own != nil && !t.ID.IsZero() && t.ID != own.ID {
-			mi.fatal(n, fmt.Errorf("the source topic has id %s, the mirror topic %s: it was deleted and created again; delete the topic here to mirror the new one", t.ID, own.ID))
+			mi.fatal(n, errRecreated(t.ID, own.ID))
 		}
 	}
+	maps.DeleteFunc(mi.missing, func(n string, _ int) bool { return !slices.Contains(names, n) })
 	if len(suspects) == 0 {
 		return nil
 	}
@@ -147,7 +155,7 @@ func (mi *mirror) checkTopics(ctx context.Context, names []string, found map[str
 
 func (mi *mirror) fatal(topic string, err error) {
 	for _, p := range mi.mgr.partitions(func(p *Partition) bool { return p.mirror == mi.name && p.tp.topic == topic }) {
-		p.report(event{kind: eventFatal, err: err})
+		p.abort(err)
 	}
 }
 
@@ -157,7 +165,7 @@ func (mi *mirror) expand(ctx context.Context, names []string, found map[string]*
 	req.TimeoutMillis = 3000
 	for _, n := range names {
 		src, own := found[n], mi.mgr.topic(n)
-		if src == nil || own == nil || int(src.Partitions) <= len(own.Partitions) {
+		if src == nil || src.Err != nil || own == nil || int(src.Partitions) <= len(own.Partitions) {
 			continue
 		}
 		rt := kmsg.NewCreatePartitionsRequestTopic()
@@ -180,63 +188,67 @@ func (mi *mirror) expand(ctx context.Context, names []string, found map[string]*
 	return errors.Join(errs...)
 }
 
-// notCarried says whether a topic config is never taken over: tiered storage is not mirrored, and keys that this release
-// does not know could not be checked (spec D7).
-func notCarried(key string) bool {
-	return strings.HasPrefix(key, "remote.") || strings.HasPrefix(key, "local.retention.") ||
-		!known(key)
-}
-
-func known(key string) bool {
-	_, ok := config.Lookup(config.ResourceTopic, key)
-	return ok
-}
-
 // syncConfigs sets on the topics what the source's have set and ours don't have, and returns what they shall have. A key
-// that was removed at the source is left alone.
+// that was removed at the source is left alone. A topic that fails does not keep the others from theirs.
 func (mi *mirror) syncConfigs(ctx context.Context, topics []string) (map[string]map[string]string, error) {
 	source, err := mi.source.TopicConfigs(ctx, topics)
-	if err != nil {
-		return nil, err
-	}
+	errs := []error{err}
 	exclude := mi.set().TopicConfigsExclude
 	img := mi.mgr.image.Load()
 	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	want := map[string]map[string]string{}
 	for _, topic := range topics {
-		have := img.Config(meta.ResourceTopic, topic)
-		res := kmsg.NewIncrementalAlterConfigsRequestResource()
-		res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, topic
-		want[topic] = map[string]string{}
-		for k, v := range source[topic] {
-			if exclude.Match(k) || notCarried(k) {
-				continue
+		set, ok := source[topic]
+		if !ok {
+			if err == nil {
+				errs = append(errs, fmt.Errorf("the source's answer lacks the configs of topic %s", topic))
 			}
-			want[topic][k] = v
-			if old, ok := have[k]; ok && old == v {
-				continue
-			}
-			c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-			c.Name, c.Op, c.Value = k, kmsg.IncrementalAlterConfigOpSet, &v
-			res.Configs = append(res.Configs, c)
+			continue
 		}
-		if len(res.Configs) > 0 {
+		want[topic] = carried(set, exclude)
+		if res := alteration(topic, img.Config(meta.ResourceTopic, topic), want[topic]); len(res.Configs) > 0 {
 			req.Resources = append(req.Resources, res)
 		}
 	}
-	if len(req.Resources) == 0 {
-		return want, nil
-	}
-	resp, err := mi.mgr.opts.Controller.Call(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range resp.(*kmsg.IncrementalAlterConfigsResponse).Resources {
-		if r.ErrorCode != 0 {
-			return nil, api.Errorf(api.Code(r.ErrorCode), "configs of topic %s: %s", r.ResourceName, text(r.ErrorMessage))
+	if len(req.Resources) > 0 {
+		resp, err := mi.mgr.opts.Controller.Call(ctx, req)
+		if err != nil {
+			return nil, errors.Join(append(errs, err)...)
+		}
+		for _, r := range resp.(*kmsg.IncrementalAlterConfigsResponse).Resources {
+			if r.ErrorCode != 0 {
+				errs = append(errs, api.Errorf(api.Code(r.ErrorCode), "configs of topic %s: %s", r.ResourceName, text(r.ErrorMessage)))
+			}
 		}
 	}
-	return want, nil
+	return want, errors.Join(errs...)
+}
+
+// carried are the configs of a source topic that are taken over.
+func carried(source map[string]string, exclude config.Patterns) map[string]string {
+	out := map[string]string{}
+	for k, v := range source {
+		if !exclude.Match(k) && mirrors.Carried(k) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// alteration sets what a topic lacks of want.
+func alteration(topic string, have, want map[string]string) kmsg.IncrementalAlterConfigsRequestResource {
+	res := kmsg.NewIncrementalAlterConfigsRequestResource()
+	res.ResourceType, res.ResourceName = kmsg.ConfigResourceTypeTopic, topic
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		v := want[k]
+		if old, ok := have[k]; ok && old == v {
+			continue
+		}
+		c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+		c.Name, c.Op, c.Value = k, kmsg.IncrementalAlterConfigOpSet, &v
+		res.Configs = append(res.Configs, c)
+	}
+	return res
 }
 
 // bumpAhead keeps the leader epochs ahead of the source's (the periodic bump of spec 8.5).
@@ -318,5 +330,11 @@ func (mi *mirror) enforceExclude(ctx context.Context, names []string) error {
 	if r.ErrorCode != 0 {
 		return api.Errorf(api.Code(r.ErrorCode), "stop of excluded topics: %s", text(r.ErrorMessage))
 	}
-	return nil
+	var errs []error
+	for _, t := range r.Topics {
+		if t.ErrorCode != 0 {
+			errs = append(errs, api.Errorf(api.Code(t.ErrorCode), "stop of excluded topic %s: %s", t.Name, text(t.ErrorMessage)))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -22,24 +22,30 @@ func (s *session) reset() {
 	*s = session{known: map[tp]*target{}}
 }
 
-// request fills in what the session sends for the targets: all of them in a full request, those that changed in an
-// incremental one, and the partitions to forget.
-func (s *session) request(req *fetchwire.Request, targets []*target, maxBytes int32, byID bool) {
-	if s.known == nil {
+// ask is what to fetch of a target now.
+type ask struct {
+	t    *target
+	part fetchwire.RequestPartition
+}
+
+// request fills in what the session sends to fetch asks: all of them in a full request, those that changed in an incremental
+// one, and the partitions to forget.
+func (s *session) request(req *fetchwire.Request, asks []ask) {
+	// A new target of a partition that the session holds must be told of the partition, which the source would leave out as
+	// long as there is nothing new: it has to begin afresh.
+	if s.known == nil || slices.ContainsFunc(asks, func(a ask) bool { old := s.known[a.t.key]; return old != nil && old != a.t }) {
 		s.reset()
 	}
 	req.SessionID, req.SessionEpoch = s.id, s.epoch
-	wanted := make(map[tp]bool, len(targets))
+	wanted := make(map[tp]bool, len(asks))
 	topics := map[string]int{}
-	for _, t := range targets {
+	for _, a := range asks {
+		t := a.t
 		wanted[t.key] = true
-		log := t.rep.Log()
-		p := fetchwire.NewRequestPartition(t.key.partition, log.EndOffset(), maxBytes)
-		p.CurrentLeaderEpoch, p.LastFetchedEpoch = t.sle, log.LatestEpoch()
-		if old := s.known[t.key]; old == t && t.sent != nil && *t.sent == p && s.epoch > 0 {
+		if old := s.known[t.key]; old == t && t.sent != nil && *t.sent == a.part && s.epoch > 0 {
 			continue
 		}
-		t.sent = &p
+		t.sent = &a.part
 		s.known[t.key] = t
 		i, ok := topics[t.key.topic]
 		if !ok {
@@ -47,7 +53,7 @@ func (s *session) request(req *fetchwire.Request, targets []*target, maxBytes in
 			topics[t.key.topic] = i
 			req.Topics = append(req.Topics, fetchwire.RequestTopic{Topic: t.key.topic, TopicID: t.topicID})
 		}
-		req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, a.part)
 	}
 	s.forget(req, wanted)
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/singleflight"
 
 	"milena/internal/api"
 	"milena/internal/client"
@@ -25,12 +28,19 @@ import (
 // Source serves all partitions of a mirror on this broker. Its methods may be called from any goroutine.
 type Source struct {
 	conf *client.Config
-	cl   *kgo.Client
-	adm  *kadm.Client
+	// clusterID is the cluster id that the source must have; nothing is taken from another.
+	clusterID string
+	cl        *kgo.Client
+	adm       *kadm.Client
+	ctx       context.Context
+	stop      context.CancelFunc
+	wg        sync.WaitGroup
+	flights   singleflight.Group // the same question, asked by many partitions at once
 
-	mu      sync.Mutex // guards the fields below; not held across a request
-	leaders map[tp]Leader
-	flight  *refreshCall
+	mu         sync.Mutex // guards the fields below; not held across a request
+	leaders    map[string]map[int32]Leader
+	gathering  *refreshCall // the topics that the next refresh asks for; nil if there are none
+	refreshing bool
 }
 
 // tp is a topic partition by name.
@@ -56,6 +66,21 @@ type SourceTopic struct {
 	Name       string
 	ID         ids.UUID // zero where the source has no topic ids (before 2.8)
 	Partitions int32
+	// Err is what the source answered instead, such as a missing permission.
+	Err error
+}
+
+// errSourceIdentity says that the address leads to another cluster than the mirror was made for.
+var errSourceIdentity = errors.New("the source cluster is another one than the mirror was made for")
+
+func checkClusterID(got *string, want string) error {
+	switch {
+	case got == nil:
+		return errors.New("the source does not tell its cluster id")
+	case *got != want:
+		return fmt.Errorf("%w: its cluster id is %s, mirror.source.cluster.id is %s", errSourceIdentity, *got, want)
+	}
+	return nil
 }
 
 // OpenSource returns a Source; nothing is dialled before the first request.
@@ -66,31 +91,59 @@ func OpenSource(s *Settings, dial client.Dialer, clientID string) (*Source, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Source{conf: s.Client, cl: cl, adm: kadm.NewClient(cl), leaders: map[tp]Leader{}}, nil
+	src := &Source{conf: s.Client, clusterID: s.SourceClusterID, cl: cl, adm: kadm.NewClient(cl), leaders: map[string]map[int32]Leader{}}
+	src.ctx, src.stop = context.WithCancel(context.Background())
+	return src, nil
 }
 
-// Close closes the connections to the source.
-func (s *Source) Close() { s.cl.Close() }
+// Close closes the connections to the source and waits for what is under way.
+func (s *Source) Close() {
+	s.mu.Lock()
+	s.stop()
+	s.mu.Unlock()
+	s.cl.Close()
+	s.wg.Wait()
+}
 
-// ClusterID asks the source who it is.
-func (s *Source) ClusterID(ctx context.Context) (string, error) {
+// Verify asks the source who it is; errSourceIdentity is in the error if it is another cluster than the mirror's.
+func (s *Source) Verify(ctx context.Context) error {
 	req := kmsg.NewPtrMetadataRequest()
 	req.Topics = []kmsg.MetadataRequestTopic{}
 	resp, err := req.RequestWith(ctx, s.cl)
 	if err != nil {
-		return "", err
+		return err
 	}
-	if resp.ClusterID == nil {
-		return "", errors.New("the source does not tell its cluster id")
+	return checkClusterID(resp.ClusterID, s.clusterID)
+}
+
+// once runs fn, or waits for the one that runs under the same key already. fn's context outlives the caller's, for the others.
+func (s *Source) once(ctx context.Context, key string, fn func(context.Context) (any, error)) (any, error) {
+	ch := s.flights.DoChan(key, func() (any, error) {
+		s.mu.Lock()
+		if err := s.ctx.Err(); err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+		s.wg.Add(1) // under the lock: not after Close began to wait
+		s.mu.Unlock()
+		defer s.wg.Done()
+		ctx, cancel := context.WithTimeout(s.ctx, s.conf.RequestTimeout)
+		defer cancel()
+		return fn(ctx)
+	})
+	select {
+	case r := <-ch:
+		return r.Val, r.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return *resp.ClusterID, nil
 }
 
 // Leader is what the last refresh said of a partition.
 func (s *Source) Leader(topic string, partition int32) (Leader, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l, ok := s.leaders[tp{topic, partition}]
+	l, ok := s.leaders[topic][partition]
 	return l, ok
 }
 
@@ -98,45 +151,82 @@ func (s *Source) Leader(topic string, partition int32) (Leader, bool) {
 func (s *Source) Learn(topic string, partition int32, l Leader) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old, ok := s.leaders[tp{topic, partition}]; !ok || l.Epoch >= old.Epoch {
-		s.leaders[tp{topic, partition}] = l
+	if old, ok := s.leaders[topic][partition]; !ok || l.Epoch >= old.Epoch {
+		s.setLeader(topic, partition, l)
 	}
 }
 
-// refreshCall is one refresh under way; those who ask meanwhile for the same topics share it.
+// setLeader needs mu.
+func (s *Source) setLeader(topic string, partition int32, l Leader) {
+	if s.leaders[topic] == nil {
+		s.leaders[topic] = map[int32]Leader{}
+	}
+	s.leaders[topic][partition] = l
+}
+
+// refreshCall is one refresh for all who asked while the one before was under way.
 type refreshCall struct {
-	topics []string
+	topics map[string]bool
 	done   chan struct{}
 	found  map[string]*SourceTopic
 	err    error
 }
 
 // Refresh asks the source for the leaders of the topics and returns what it knows of each; a topic it doesn't know is
-// missing in the result.
+// missing in the result. One request at a time is under way: those who ask meanwhile share the next, so that thousands of
+// partitions that lose their source together ask twice.
 func (s *Source) Refresh(ctx context.Context, topics []string) (map[string]*SourceTopic, error) {
-	slices.Sort(topics)
-	topics = slices.Compact(topics)
 	s.mu.Lock()
-	c := s.flight
-	if c == nil || !slices.Equal(c.topics, topics) {
-		c = &refreshCall{topics: topics, done: make(chan struct{})}
-		s.flight = c
+	if err := s.ctx.Err(); err != nil {
 		s.mu.Unlock()
-		c.found, c.err = s.metadata(ctx, topics)
-		s.mu.Lock()
-		if s.flight == c {
-			s.flight = nil
-		}
-		s.mu.Unlock()
-		close(c.done)
-		return c.found, c.err
+		return nil, err
+	}
+	c := s.gathering
+	if c == nil {
+		c = &refreshCall{topics: map[string]bool{}, done: make(chan struct{})}
+		s.gathering = c
+	}
+	for _, t := range topics {
+		c.topics[t] = true
+	}
+	if !s.refreshing {
+		s.refreshing = true
+		s.wg.Go(s.refresh)
 	}
 	s.mu.Unlock()
 	select {
 	case <-c.done:
-		return c.found, c.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	found := make(map[string]*SourceTopic, len(topics))
+	for _, t := range topics {
+		if x := c.found[t]; x != nil {
+			found[t] = x
+		}
+	}
+	return found, nil
+}
+
+// refresh does the refreshes that are asked for, one after the other.
+func (s *Source) refresh() {
+	for {
+		s.mu.Lock()
+		c := s.gathering
+		s.gathering = nil
+		if c == nil {
+			s.refreshing = false
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		ctx, cancel := context.WithTimeout(s.ctx, s.conf.RequestTimeout)
+		c.found, c.err = s.metadata(ctx, slices.Sorted(maps.Keys(c.topics)))
+		cancel()
+		close(c.done)
 	}
 }
 
@@ -157,42 +247,44 @@ func (s *Source) metadata(ctx context.Context, topics []string) (map[string]*Sou
 		if err != nil {
 			return nil, err
 		}
-		if err := s.take(resp, found); err != nil {
+		if err := checkClusterID(resp.ClusterID, s.clusterID); err != nil {
 			return nil, err
 		}
+		s.take(resp, chunk, found)
 	}
 	return found, nil
 }
 
-// take stores the leaders of a metadata answer.
-func (s *Source) take(resp *kmsg.MetadataResponse, found map[string]*SourceTopic) error {
+// take stores the leaders of a metadata answer for the topics that were asked for.
+func (s *Source) take(resp *kmsg.MetadataResponse, asked []string, found map[string]*SourceTopic) {
 	addrs := make(map[int32]string, len(resp.Brokers))
 	for _, b := range resp.Brokers {
 		addrs[b.NodeID] = net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, t := range asked {
+		delete(s.leaders, t)
+	}
 	for _, t := range resp.Topics {
 		if t.Topic == nil {
 			continue
 		}
-		switch err := kerr.ErrorForCode(t.ErrorCode); {
-		case errors.Is(err, kerr.UnknownTopicOrPartition):
+		name := *t.Topic
+		err := kerr.ErrorForCode(t.ErrorCode)
+		if errors.Is(err, kerr.UnknownTopicOrPartition) {
 			continue
-		case err != nil && len(t.Partitions) == 0:
-			return fmt.Errorf("topic %s on the source: %w", *t.Topic, err)
 		}
-		found[*t.Topic] = &SourceTopic{Name: *t.Topic, ID: ids.UUID(t.TopicID), Partitions: int32(len(t.Partitions))}
+		found[name] = &SourceTopic{Name: name, ID: ids.UUID(t.TopicID), Partitions: int32(len(t.Partitions))}
+		if err != nil && len(t.Partitions) == 0 {
+			found[name].Err = fmt.Errorf("topic %s on the source: %w", name, err)
+		}
 		for _, p := range t.Partitions {
-			k := tp{*t.Topic, p.Partition}
 			if addr, ok := addrs[p.Leader]; ok {
-				s.leaders[k] = Leader{Node: p.Leader, Addr: addr, Epoch: p.LeaderEpoch, TopicID: ids.UUID(t.TopicID)}
-			} else {
-				delete(s.leaders, k)
+				s.setLeader(name, p.Partition, Leader{Node: p.Leader, Addr: addr, Epoch: p.LeaderEpoch, TopicID: ids.UUID(t.TopicID)})
 			}
 		}
 	}
-	return nil
 }
 
 // List returns all topics of the source that are not internal.
@@ -202,6 +294,9 @@ func (s *Source) List(ctx context.Context) ([]SourceTopic, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkClusterID(resp.ClusterID, s.clusterID); err != nil {
+		return nil, err
+	}
 	var out []SourceTopic
 	for _, t := range resp.Topics {
 		if t.Topic == nil || t.IsInternal || t.ErrorCode != 0 {
@@ -209,31 +304,24 @@ func (s *Source) List(ctx context.Context) ([]SourceTopic, error) {
 		}
 		out = append(out, SourceTopic{Name: *t.Topic, ID: ids.UUID(t.TopicID), Partitions: int32(len(t.Partitions))})
 	}
-	slices.SortFunc(out, func(a, b SourceTopic) int { return compareStrings(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b SourceTopic) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
-func compareStrings(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
-// TopicConfigs returns the configs set on each topic itself, by topic.
+// TopicConfigs returns the configs set on each topic itself, by topic. Topics that the source answers with an error are
+// missing, and in the error, which leaves the others valid.
 func (s *Source) TopicConfigs(ctx context.Context, topics []string) (map[string]map[string]string, error) {
 	out := make(map[string]map[string]string, len(topics))
+	var errs []error
 	for chunk := range slices.Chunk(topics, refreshBatch) {
 		rs, err := s.adm.DescribeTopicConfigs(ctx, chunk...)
-		if err != nil {
-			return nil, err
+		if err != nil { // of some of the source's brokers, at least
+			errs = append(errs, err)
 		}
 		for _, r := range rs {
 			if r.Err != nil {
-				return nil, fmt.Errorf("configs of topic %s on the source: %w", r.Name, r.Err)
+				errs = append(errs, fmt.Errorf("configs of topic %s on the source: %w", r.Name, r.Err))
+				continue
 			}
 			m := map[string]string{}
 			for _, c := range r.Configs {
@@ -244,7 +332,7 @@ func (s *Source) TopicConfigs(ctx context.Context, topics []string) (map[string]
 			out[r.Name] = m
 		}
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
 // GroupOffset is a committed offset of a group of the source.
@@ -271,25 +359,30 @@ func (s *Source) Groups(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// GroupOffsets returns the committed offsets of the groups, by group.
+// GroupOffsets returns the committed offsets of the groups, by group. Groups that the source answers with an error are
+// missing, and in the error, which leaves the others valid.
 func (s *Source) GroupOffsets(ctx context.Context, groups []string) (map[string][]GroupOffset, error) {
 	out := map[string][]GroupOffset{}
+	var errs []error
 	for chunk := range slices.Chunk(groups, refreshBatch) {
 		for g, r := range s.adm.FetchManyOffsets(ctx, chunk...) {
-			if r.Err != nil {
-				return nil, fmt.Errorf("offsets of group %s on the source: %w", g, r.Err)
-			}
+			err := r.Err
+			offsets := []GroupOffset{}
 			for _, o := range r.Fetched.Sorted() {
 				if o.Err != nil {
-					return nil, fmt.Errorf("offset of group %s for %s-%d on the source: %w", g, o.Topic, o.Partition, o.Err)
-				}
-				if o.At >= 0 {
-					out[g] = append(out[g], GroupOffset{o.Topic, o.Partition, o.At, o.LeaderEpoch, o.Metadata})
+					err = fmt.Errorf("%s-%d: %w", o.Topic, o.Partition, o.Err)
+				} else if o.At >= 0 {
+					offsets = append(offsets, GroupOffset{o.Topic, o.Partition, o.At, o.LeaderEpoch, o.Metadata})
 				}
 			}
+			if err != nil {
+				errs = append(errs, fmt.Errorf("offsets of group %s on the source: %w", g, err))
+				continue
+			}
+			out[g] = offsets
 		}
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
 // Serves reports whether the source offers an API, by its number.
@@ -304,6 +397,17 @@ func (s *Source) Serves(ctx context.Context, key api.Key) (bool, error) {
 // MirrorsFrom returns the mirrors of the source whose own source is the cluster with that id, with the topics active in
 // them. A source without mirroring has none.
 func (s *Source) MirrorsFrom(ctx context.Context, clusterID string) ([]mirrormsg.ListedMirror, error) {
+	out, err := s.once(ctx, "mirrors from "+clusterID, func(ctx context.Context) (any, error) { return s.mirrorsFrom(ctx, clusterID) })
+	if err != nil {
+		return nil, err
+	}
+	return out.([]mirrormsg.ListedMirror), nil
+}
+
+func (s *Source) mirrorsFrom(ctx context.Context, clusterID string) ([]mirrormsg.ListedMirror, error) {
+	if err := s.Verify(ctx); err != nil {
+		return nil, err
+	}
 	ok, err := s.Serves(ctx, api.ListClusterMirrors)
 	if err != nil || !ok {
 		return nil, err
@@ -346,7 +450,9 @@ func (s *Source) lastMirrorEpoch(ctx context.Context, mirrors []string, t tp, ow
 				if mp.StateValue != mirrormsg.Stopped.String() {
 					return -1, false, fmt.Errorf("mirror %s there has %s in state %s: stop it first", m.MirrorName, t, mp.StateValue)
 				}
-				last, found = max(last, mp.LastMirrorEpoch), true
+				if mp.LastMirrorEpoch >= 0 || mp.LastMirrorOffset >= 0 { // else the stop captured nothing
+					last, found = max(last, mp.LastMirrorEpoch), true
+				}
 			}
 		}
 	}

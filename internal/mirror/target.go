@@ -2,11 +2,35 @@ package mirror
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"milena/internal/fetchwire"
 	"milena/internal/ids"
 	"milena/internal/replica"
+)
+
+// outcome is why a fetcher let go of a target, for the partition to act on.
+type outcome struct {
+	kind outcomeKind
+	err  error
+	// retryable says of a failure whether trying again may help.
+	retryable bool
+	// epoch is the batch epoch that was above our leader epoch.
+	epoch int32
+}
+
+type outcomeKind int
+
+const (
+	// outcomeFence: a batch carries an epoch above our leader epoch.
+	outcomeFence outcomeKind = iota + 1
+	// outcomeMoved: the source's leader moved to where the cache now says.
+	outcomeMoved
+	// outcomeUnclean: the log was cut because the source's log parts from ours, which proves an unclean election there.
+	outcomeUnclean
+	// outcomeFailed: an error.
+	outcomeFailed
 )
 
 // target is a partition that a fetcher fetches. The fetcher's goroutine owns the fields without a guard.
@@ -20,8 +44,8 @@ type target struct {
 	sle int32
 	// aligned is set once the source's OffsetForLeaderEpoch agreed that our log is a prefix of its.
 	aligned bool
-	// fetched is set after the first good answer.
-	fetched bool
+	// highest is the highest batch epoch of the last answer.
+	highest int32
 	// until is when the partition may be asked for again after an error.
 	until time.Time
 	// corrupt counts failed checks at corruptAt (spec D14).
@@ -30,8 +54,20 @@ type target struct {
 	// sent is what the source's fetch session holds of the partition; nil if nothing.
 	sent *fetchwire.RequestPartition
 
-	mu      sync.Mutex // held while a fetched answer is taken in; guards removed
+	// fetched is set after the first good answer.
+	fetched atomic.Bool
+
+	mu      sync.Mutex // held while a fetched answer is taken in; guards the fields below
 	removed bool
+	result  *outcome // why the fetcher let go; nil if it was told to
+}
+
+// position is what to ask the source for: what comes after our log end.
+func (t *target) position(maxBytes int32) fetchwire.RequestPartition {
+	log := t.rep.Log()
+	p := fetchwire.NewRequestPartition(t.key.partition, log.EndOffset(), maxBytes)
+	p.CurrentLeaderEpoch, p.LastFetchedEpoch = t.sle, log.LatestEpoch()
+	return p
 }
 
 // remove makes the fetcher let go of the target. When it returns no append of the target is under way, and none follows.
@@ -39,6 +75,20 @@ func (t *target) remove() {
 	t.mu.Lock()
 	t.removed = true
 	t.mu.Unlock()
+}
+
+// finish lets go of the target and tells its partition why. It does nothing if the target was removed: what happened to it is
+// no longer of interest.
+func (t *target) finish(o outcome) {
+	t.mu.Lock()
+	first := !t.removed
+	if first {
+		t.removed, t.result = true, &o
+	}
+	t.mu.Unlock()
+	if first {
+		t.p.kick()
+	}
 }
 
 // take runs fn unless the target was removed, and keeps it from being removed meanwhile.
@@ -53,3 +103,10 @@ func (t *target) take(fn func()) bool {
 }
 
 func (t *target) gone() bool { return !t.take(func() {}) }
+
+// ended reports whether the target was let go of, and why if the fetcher did it.
+func (t *target) ended() (bool, *outcome) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.removed, t.result
+}

@@ -21,7 +21,9 @@ type sourceView struct {
 func (v *sourceView) reset() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.offset, v.at, v.caughtUp, v.err = -1, time.Time{}, time.Time{}, ""
+	// When we were level with the source last stays true whatever happens to the fetcher: with the source gone it is what
+	// counts.
+	v.offset, v.at, v.err = -1, time.Time{}, ""
 }
 
 // sawSource notes the source's high watermark of an answer.
@@ -70,11 +72,22 @@ type Progress struct {
 	Behind time.Duration
 	// Error is the last error that did not change the state.
 	Error string
+	// Stale is the age from which the source offset counts as unknown.
+	Stale time.Duration
 }
+
+// staleAfter is that age but for the fetch wait, which an idle source makes use of.
+const staleAfter = 10 * time.Second
+
+// Known reports whether the source offset is fresh enough to compare with (spec D6).
+func (p Progress) Known() bool { return p.SourceOffset >= 0 && p.Age >= 0 && p.Age <= p.Stale }
 
 // Progress reads how far the partition has come.
 func (p *Partition) Progress(now time.Time) Progress {
-	out := Progress{DestinationOffset: p.rep.HighWatermark(), Age: -1, Behind: -1}
+	out := Progress{DestinationOffset: p.rep.HighWatermark(), Age: -1, Behind: -1, Stale: staleAfter}
+	if m, err := p.mgr.mirror(p.mirror); err == nil {
+		out.Stale += m.set().FetchWait
+	}
 	v := &p.source
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"milena/internal/ids"
 	"milena/internal/meta"
 	"milena/internal/metafollow"
+	"milena/internal/partlog"
 	"milena/internal/peer"
 	"milena/internal/quorum"
 	"milena/internal/server"
@@ -29,6 +30,9 @@ func itoa[T ~int | ~int16 | ~int32 | ~int64](n T) string { return strconv.Format
 func (n *Node) startController(context.Context) error {
 	c := n.o.Config
 	self := quorum.Member{ID: c.ID, Directory: n.metadataDirID()}
+	if err := n.checkMetadataThere(); err != nil {
+		return err
+	}
 	q, err := quorum.Open(quorum.Options{
 		FS: n.o.FS, Dir: n.metadataDir(), Self: self, Voters: []quorum.Member{self}, Logger: n.log, Registerer: n.o.Registry, Fatal: n.fail,
 		Snapshot:      func(w io.Writer) (int64, error) { return n.control.Snapshot(w) },
@@ -74,6 +78,22 @@ func (n *Node) startController(context.Context) error {
 		}
 	})
 	return nil
+}
+
+// checkMetadataThere refuses to begin an empty metadata log over logs full of records: their topics would be gone, and their
+// files stand in the way of new topics of these names.
+func (n *Node) checkMetadataThere() error {
+	known, err := quorum.Known(n.o.FS, n.metadataDir())
+	if err != nil || known {
+		return err
+	}
+	logs := 0
+	n.dirs.Logs(func(*partlog.Log) bool { logs++; return true })
+	if logs == 0 {
+		return nil
+	}
+	return fmt.Errorf("metadata log: %s is missing, but the log directories hold %d partitions: restore it, or move the partitions away to begin an empty cluster",
+		n.metadataDir(), logs)
 }
 
 // metadataDirID is the directory id of the metadata log directory: a wiped disk is another voter (KIP-853).
@@ -145,7 +165,7 @@ func (n *Node) join(ctx context.Context) error {
 	})
 	select {
 	case <-n.session.Ready():
-		return nil
+		return n.replicas.Settled(n.dirs.SetAside)
 	case <-n.failed:
 		return n.failure
 	case <-ctx.Done():

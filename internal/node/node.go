@@ -201,7 +201,11 @@ func (n *Node) openDirs(ctx context.Context) error {
 	dirs, err := logdir.Open(logdir.Options{
 		FS: n.o.FS, Dirs: c.LogDirs, NodeID: c.ID, Logger: n.log, Registerer: n.o.Registry,
 		// Topics' own configs are known once the metadata is read; until then nothing is deleted or compacted.
-		Config:       func(string, ids.UUID) partlogConfig { return logConfig(&c.Topics.Log, c) },
+		Config: func(string, ids.UUID) partlogConfig {
+			conf := logConfig(&c.Topics.Log, c)
+			conf.Delete, conf.Compact = false, false
+			return conf
+		},
 		OnOffline:    func(dir string, id ids.UUID, err error) { n.dirOffline(dir, err) },
 		ReserveBytes: c.Log.ReserveBytes, FlushCheckpointInterval: c.Log.RecoveryPointInterval, StartCheckpointInterval: c.Log.StartOffsetInterval,
 		FlushCheckInterval: c.Log.FlushCheck, RetentionInterval: c.Log.RetentionCheck, Cleaner: cleanerOptions(c),

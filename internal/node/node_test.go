@@ -280,3 +280,26 @@ func TestKafkasOwnPropertiesForOneNode(t *testing.T) {
 		t.Errorf("cluster id %s", n.ClusterID())
 	}
 }
+
+func TestLostMetadataIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	n := start(t, dir, nil)
+	adm := kadm.NewClient(dial(t, n))
+	if _, err := adm.CreateTopic(t.Context(), 1, 1, nil, "t"); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, n)
+	if err := os.RemoveAll(filepath.Join(dir, "quorum")); err != nil {
+		t.Fatal(err)
+	}
+	conf, _, err := config.Load(map[string]string{"log.dirs": dir, "listeners": "PLAINTEXT://127.0.0.1:0"}, config.Env{Hostname: os.Hostname})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := node.Start(t.Context(), node.Options{Config: conf, Version: "test"}); err == nil {
+		n.Kill()
+		t.Fatal("began an empty cluster over the logs of another")
+	} else if !strings.Contains(err.Error(), "is missing, but the log directories hold 1 partitions") {
+		t.Fatal(err)
+	}
+}

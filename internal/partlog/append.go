@@ -176,6 +176,9 @@ func prefixThatFits(s *segment, buf []byte) int64 {
 func (l *Log) writeRun(buf []byte, cfg *Config) error {
 	v := l.view.Load()
 	s := v.active()
+	if err := s.ready(); err != nil {
+		return err
+	}
 	f, err := s.log.acquire()
 	if err != nil {
 		return err
@@ -194,7 +197,7 @@ func (l *Log) writeRun(buf []byte, cfg *Config) error {
 	pos, end := v.size, v.end
 	for b := range wholeBatches(buf) {
 		if err := l.observe(s, b, pos, cfg.IndexInterval); err != nil {
-			return err
+			return errors.Join(err, errUndo) // a batch before it may be known already
 		}
 		pos += int64(len(b))
 		end = b.NextOffset()

@@ -22,7 +22,7 @@ func (l *Log) Flush(upTo int64) error {
 	if err != nil {
 		return err
 	}
-	return l.fail("flush", l.flushLocked())
+	return l.failOpen("flush", l.flushLocked())
 }
 
 // snapshotEvery is how many bytes after the last producer snapshot a flush
@@ -31,10 +31,20 @@ const snapshotEvery = 64 << 20
 
 // flushLocked syncs all dirty segments and moves the recovery point to the log
 // end as it was when it began. The caller holds flushMu, not mu.
-func (l *Log) flushLocked() error {
+func (l *Log) flushLocked() (err error) {
 	l.mu.Lock()
 	v := l.view.Load()
 	var dirty []*segment
+	defer func() {
+		if err != nil { // what wasn't synced has to be when the log goes on
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.dirDirty.Store(true)
+			for _, s := range dirty {
+				s.dirty = true
+			}
+		}
+	}()
 	for i, s := range v.segs {
 		if s.dirty || i == len(v.segs)-1 && v.size > 0 && l.recovery.Load() < v.end {
 			s.dirty = false
@@ -42,7 +52,6 @@ func (l *Log) flushLocked() error {
 		}
 	}
 	l.unflushed = 0
-	var err error
 	if l.sinceSnap >= snapshotEvery {
 		l.sinceSnap = 0
 		err = l.takeSnapshot()

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"milena/internal/api"
+	"milena/internal/disk"
 	"milena/internal/ids"
 )
 
@@ -217,16 +218,26 @@ func (l *Log) fail(op string, err error) error {
 	return &api.Error{Code: api.KafkaStorageError, Message: err.Error(), Err: err}
 }
 
-// failWrite is fail for what leaves the log as it was when there is no space:
-// that refuses the append (retriable) and nothing else.
-func (l *Log) failWrite(op string, err error) error {
-	if errors.Is(err, syscall.ENOSPC) && !errors.Is(err, errUndo) {
-		return &api.Error{Code: api.KafkaStorageError, Message: op + " of " + l.name + ": the disk of " + l.opts.Dir + " is full", Err: err}
+// failOpen is fail for what leaves the log as it was when a file can't be opened
+// because too many are: that is retriable, and no reason to give up the disk.
+func (l *Log) failOpen(op string, err error) error {
+	if disk.OutOfFiles(err) && !errors.Is(err, errUndo) {
+		return &api.Error{Code: api.KafkaStorageError, Message: op + " of " + l.name + ": too many open files: raise the limit (ulimit -n)", Err: err}
 	}
 	return l.fail(op, err)
 }
 
-// errUndo says that what a failed append wrote could not be cut off again.
+// failWrite is failOpen for what leaves the log as it was when there is no space
+// too: that refuses the append (retriable) and nothing else.
+func (l *Log) failWrite(op string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) && !errors.Is(err, errUndo) {
+		return &api.Error{Code: api.KafkaStorageError, Message: op + " of " + l.name + ": the disk of " + l.opts.Dir + " is full", Err: err}
+	}
+	return l.failOpen(op, err)
+}
+
+// errUndo says that what a failed append wrote is still there in part: in the
+// file, or in what is known of its batches.
 var errUndo = errors.New("partlog: a failed append could not be undone")
 
 // Failed is the I/O error that stopped the log, or nil.

@@ -65,7 +65,7 @@ func (l *Log) readError(offset int64, err error) error {
 	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrClosed):
 		return err
 	}
-	return l.fail("read", err)
+	return l.failOpen("read", err)
 }
 
 // readSegment adds what segment i has. more says that reading may go on in the next one.

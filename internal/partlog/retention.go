@@ -24,7 +24,7 @@ func (l *Log) RetentionPass(now time.Time) (int, error) {
 	if err == nil && n > 0 {
 		err = l.dropSegments(n, reason, now)
 	}
-	return n, l.fail("retention", err)
+	return n, l.failOpen("retention", err)
 }
 
 // expired is how many of the oldest segments may go, and why the last of them.

@@ -108,6 +108,19 @@ const maxRelative = 1<<31 - 1
 // fits says whether offset can stand in the segment's indexes.
 func (s *segment) fits(offset int64) bool { return offset-s.base <= maxRelative }
 
+// ready reads what taking in a batch needs, so that nothing has to be opened
+// once the batch is written.
+func (s *segment) ready() error {
+	if _, err := s.largest(); err != nil {
+		return err
+	}
+	if _, _, err := s.times.lastEntry(); err != nil {
+		return err
+	}
+	_, _, err := s.index.lastEntry()
+	return err
+}
+
 // noteTime keeps the largest timestamp. off is the batch's last offset.
 func (s *segment) noteTime(ts, off int64) error {
 	m, err := s.largest()
@@ -131,8 +144,8 @@ func (s *segment) indexBatch(b record.Batch, pos, size, interval int64) error {
 			return err
 		}
 		if s.index.pending() >= memKeep {
-			// Without space they stay in memory for now.
-			if err := s.flushIndexes(); err != nil && !errors.Is(err, syscall.ENOSPC) {
+			// Without space or files they stay in memory for now.
+			if err := s.flushIndexes(); err != nil && !errors.Is(err, syscall.ENOSPC) && !disk.OutOfFiles(err) {
 				return err
 			}
 		}

@@ -204,7 +204,8 @@ type PartResult struct {
 // Look reads the parts in the queue, in order, up to the limits, and appends
 // to out. It returns the bytes found and whether something was found that
 // must be answered at once: an error or a diverging epoch. What has data, an
-// error, or was not reached stays in the queue.
+// error, a mark that the client wasn't told (a fetch that goes on waiting
+// tells nothing), or was not reached stays in the queue.
 func (m *Manager) Look(s *FetchSet, lim Limits, out []PartResult) (_ []PartResult, bytes int, now bool) {
 	left := max(lim.MaxBytes, 0)
 	look := func(f *FetchPart) {
@@ -213,7 +214,7 @@ func (m *Manager) Look(s *FetchSet, lim Limits, out []PartResult) (_ []PartResul
 		if r.Err != nil || r.Diverges() {
 			now = true
 		}
-		if r.Err != nil || r.Diverges() || r.More {
+		if r.Err != nil || r.Diverges() || r.More || r.HighWatermark != f.toldHW || r.LogStart != f.toldStart {
 			s.requeue(f)
 		}
 		bytes += r.Bytes

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"milena/internal/api"
 	"milena/internal/ids"
@@ -31,7 +32,7 @@ func (s *Settings) durable() bool { return s.Log.FlushMessages <= 1 }
 // Dirs is what a Manager needs of the log directories; *logdir.Set has it.
 type Dirs interface {
 	// GetOrCreate returns the log of a partition. One of another topic id under
-	// the same name is deleted.
+	// the same name is deleted. It is called for several partitions at once.
 	GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.Config) (*partlog.Log, error)
 	Delete(topic string, partition int32) error
 	SetConfig(topic string, c partlog.Config)
@@ -76,6 +77,7 @@ type Manager struct {
 	// failures, so that subscribers see events in order.
 	apply       sync.Mutex
 	image       *meta.Image
+	ahead       map[logKey]opened // by openAhead, while a delta is applied
 	gates       func(t *meta.Topic, partition int32) Gate
 	subscribers []func(Event)
 }
@@ -102,7 +104,7 @@ func New(o Options) (*Manager, error) {
 	}
 	m := &Manager{
 		opts: o, log: o.Logger, sessions: NewSessions(o.SessionSlots, o.Random),
-		byName: map[string]*topic{}, byID: map[ids.UUID]*topic{}, image: meta.Empty(""),
+		byName: map[string]*topic{}, byID: map[ids.UUID]*topic{}, image: meta.Empty(""), ahead: map[logKey]opened{},
 	}
 	var err error
 	if m.metrics, err = newMetrics(m, o.Registerer); err != nil {
@@ -152,6 +154,8 @@ func (m *Manager) Apply(d *meta.Delta) {
 	m.apply.Lock()
 	defer m.apply.Unlock()
 	m.image = d.Next
+	m.openAhead(d)
+	defer clear(m.ahead)
 	for _, td := range d.Topics {
 		if td.Deleted() {
 			m.deleteTopic(td.Prev)
@@ -164,6 +168,64 @@ func (m *Manager) Apply(d *meta.Delta) {
 		}
 	}
 	m.applyConfigs(d)
+}
+
+// logKey names a log; opened is what became of opening it.
+type (
+	logKey struct {
+		id        ids.UUID
+		partition int32
+	}
+	opened struct {
+		log *partlog.Log
+		err error
+	}
+)
+
+// aheadLimit is how many logs are made at once: enough that the disk makes many
+// of them durable together.
+const aheadLimit = 32
+
+// openAhead opens the logs of d's new local partitions side by side: making one
+// takes several syncs. Where d deletes topics too the order matters, and create
+// opens them one by one.
+func (m *Manager) openAhead(d *meta.Delta) {
+	var g errgroup.Group
+	g.SetLimit(aheadLimit)
+	var mu sync.Mutex
+	for _, td := range d.Topics {
+		if td.Deleted() {
+			return
+		}
+	}
+	for _, td := range d.Topics {
+		var set *Settings
+		for _, i := range td.Partitions {
+			if p, err := m.GetByID(td.Next.ID, i); (err == nil && p.log != nil) || !slices.Contains(td.Next.Partition(i).Replicas, m.opts.NodeID) {
+				continue
+			}
+			if set == nil {
+				s := m.opts.Settings(m.image, td.Next.Name)
+				set = &s
+			}
+			g.Go(func() error {
+				log, err := m.opts.Dirs.GetOrCreate(td.Next.ID, td.Next.Name, i, set.Log)
+				mu.Lock()
+				defer mu.Unlock()
+				m.ahead[logKey{td.Next.ID, i}] = opened{log, err}
+				return nil
+			})
+		}
+	}
+	_ = g.Wait() // each log's error is in its entry
+}
+
+// open returns a new partition's log.
+func (m *Manager) open(t *topic, i int32, c partlog.Config) (*partlog.Log, error) {
+	if o, ok := m.ahead[logKey{t.id, i}]; ok {
+		return o.log, o.err
+	}
+	return m.opts.Dirs.GetOrCreate(t.id, t.name, i, c)
 }
 
 // applyConfigs hands changed topic settings to the partitions.
@@ -272,7 +334,7 @@ func (m *Manager) create(t *topic, i int32) *Partition {
 	set := m.opts.Settings(m.image, t.name)
 	p.settings.Store(&set)
 	st := &state{leader: -1, epoch: -1}
-	log, err := m.opts.Dirs.GetOrCreate(t.id, t.name, i, set.Log)
+	log, err := m.open(t, i, set.Log)
 	if err != nil {
 		m.log.Error("partition has no log", "topic", t.name, "partition", i, "error", err)
 		st.gone = &api.Error{Code: api.KafkaStorageError, Message: "the log of " + p.name() + " can't be opened", Err: err}

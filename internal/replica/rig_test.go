@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"sync"
 	"testing"
 
 	"milena/internal/api"
@@ -19,6 +20,7 @@ const self int32 = 1
 // dirs is one log directory on a file system in memory.
 type dirs struct {
 	fs    disk.FS
+	mu    sync.Mutex // GetOrCreate is called by several goroutines
 	logs  map[string]*partlog.Log
 	marks map[string]int64
 	full  error
@@ -40,6 +42,8 @@ func (d *dirs) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog
 		Logger: slog.New(slog.DiscardHandler), OnError: func(err error) { d.fail(err) },
 	})
 	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		d.logs[dirName(topic, partition)] = l
 	}
 	return l, err

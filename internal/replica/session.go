@@ -153,7 +153,7 @@ func (s *Session) update(r *FetchRequest) {
 		// A copy: the request's array would stay alive for one partition.
 		f := &FetchPart{
 			Key: n.Key, Offset: n.Offset, LogStart: n.LogStart, MaxBytes: n.MaxBytes,
-			CurrentEpoch: n.CurrentEpoch, LastFetched: n.LastFetched,
+			CurrentEpoch: n.CurrentEpoch, LastFetched: n.LastFetched, toldHW: -1, // the client knows nothing of it
 		}
 		s.parts[f.Key] = f
 		s.set.Add(f, s.follower, r.Committed)

@@ -223,6 +223,24 @@ func TestIncrementalFetchLooksAtWhatChanged(t *testing.T) {
 	step(begin(t, c, id, 10, now), "7-0 UNKNOWN_TOPIC_ID")
 }
 
+// A fetch that finds nothing to answer with and waits has told nothing: the next look names what it found.
+func TestWhatAWaitingFetchFoundIsToldLater(t *testing.T) {
+	r := newRig(t)
+	r.topic(1, 2)
+	c, now := r.m.Sessions(), time.Now()
+	id := begin(t, c, 0, SessionInitial, now, part(1, 0, 0)).Session.ID
+	f := begin(t, c, id, 1, now, part(1, 1, 0))
+	if res, bytes, answer := r.m.Look(f.Set, Limits{MaxBytes: 1 << 20, ReplicaID: -1}, nil); len(res) != 2 || bytes != 0 || answer {
+		t.Fatalf("found %d parts, %d bytes, to be answered at once: %t", len(res), bytes, answer)
+	}
+	if got, _, _ := look(r, f, 1<<20); !slices.Equal(got, []string{"1-0", "1-1"}) {
+		t.Errorf("named %q, want both empty partitions", got)
+	}
+	if got, _, _ := look(r, f, 1<<20); len(got) != 0 {
+		t.Errorf("named %q again", got)
+	}
+}
+
 func partitionRecord(n byte) meta.Record {
 	return &meta.PartitionRecord{TopicID: topicID(n), Replicas: []int32{self}, ISR: []int32{self}, Leader: self, Directories: make([]ids.UUID, 1)}
 }

@@ -19,6 +19,9 @@ import (
 	"milena/internal/mirrormsg"
 )
 
+// maxPartitions bounds the partitions of one topic that a request creates: what asks for more is no topic but an attack.
+const maxPartitions = 100_000
+
 // StateTopic is the internal topic of partition states.
 const StateTopic = "__mirror_state"
 
@@ -140,7 +143,7 @@ func (c Commands) stateTopic(st *controller.State) []meta.Record {
 	recs, res := st.PlanTopic(controller.NewTopic{
 		Name: StateTopic, Partitions: c.StatePartitions, ReplicationFactor: max(min(c.StateFactor, brokers), 1),
 		Configs: map[string]*string{"cleanup.policy": value("compact"), "compression.type": value("producer"), "retention.ms": value("-1"), "flush.messages": value("1")},
-	}, int(c.StatePartitions))
+	}, maxPartitions)
 	if res.Err != nil {
 		return nil
 	}
@@ -155,8 +158,9 @@ func fence(t *meta.Topic, mirror string, stateOffset int64) *api.Error {
 	return nil
 }
 
+// wish is the record of a wish; it counts as made at the offset it gets.
 func wish(name, mirror string, s mirrormsg.State) meta.Record {
-	return &meta.MirrorTopicStateChangeRecord{TopicName: name, MirrorName: &mirror, DesiredState: int8(s)}
+	return &meta.MirrorTopicStateChangeRecord{TopicName: name, MirrorName: &mirror, DesiredState: int8(s), ChangeOffset: -1}
 }
 
 // Start wishes topics to be mirrored, creating those that don't exist (spec 4.4).
@@ -171,33 +175,69 @@ func (c Commands) Start(req *mirrormsg.StartMirrorTopicsRequest) controller.Comm
 				return machine.Result{Reply: Result{Err: err}}
 			}
 		}
-		edit := editPatterns(img, req.MirrorName)
-		for _, t := range req.Topics {
-			edit.include(t.TopicName)
-		}
-		for _, p := range req.IncludePatterns {
-			edit.include(p)
-		}
-		for _, p := range req.ExcludePatterns {
-			edit.exclude(p)
-		}
-		inc, exc, err := edit.compiled()
+		edit, err := startPatterns(img, req, func(string) bool { return true })
 		if err != nil {
 			return machine.Result{Reply: Result{Err: err}}
 		}
-		recs := append(c.stateTopic(st), edit.records()...)
-		recs = append(recs, stopExcluded(img, req.MirrorName, exc)...)
-		var res Result
-		for _, t := range req.Topics {
-			add, err := c.start(st, req.MirrorName, t, inc, exc)
-			res.Topics = append(res.Topics, TopicResult{t.TopicName, err})
-			if err != nil && res.Err == nil {
-				res.Err = err // simple clients look at the top level only
+		recs, res := c.startAll(st, req, edit)
+		failed := map[string]bool{}
+		for _, t := range res.Topics {
+			if t.Err != nil {
+				failed[t.Name] = true
 			}
-			recs = append(recs, add...)
 		}
+		if len(failed) > 0 {
+			// A topic that can't be started must not be found by its name at every refresh.
+			if edit, err = startPatterns(img, req, func(name string) bool { return !failed[name] }); err != nil {
+				return machine.Result{Reply: Result{Err: err}}
+			}
+		}
+		recs = slices.Concat(c.stateTopic(st), edit.records(), stopExcluded(img, req.MirrorName, edit.excluded), recs)
 		return st.Result(res, recs...)
 	}
+}
+
+// startPatterns are a mirror's patterns after a start of those of its topics that take part.
+func startPatterns(img *meta.Image, req *mirrormsg.StartMirrorTopicsRequest, part func(topic string) bool) (*patternEdit, *api.Error) {
+	edit := editPatterns(img, req.MirrorName)
+	for _, p := range req.IncludePatterns {
+		edit.include(p)
+	}
+	for _, t := range req.Topics {
+		if part(t.TopicName) {
+			edit.includeTopic(t.TopicName)
+		}
+	}
+	for _, p := range req.ExcludePatterns {
+		edit.exclude(p)
+	}
+	return edit, edit.compile()
+}
+
+// startAll starts each topic that can be.
+func (c Commands) startAll(st *controller.State, req *mirrormsg.StartMirrorTopicsRequest, edit *patternEdit) ([]meta.Record, Result) {
+	var res Result
+	var recs []meta.Record
+	names, taken := map[string]bool{}, map[ids.UUID]string{}
+	for _, t := range req.Topics {
+		var add []meta.Record
+		var err *api.Error
+		switch other, twice := taken[t.TopicID]; {
+		case names[t.TopicName]:
+			err = api.Errorf(api.InvalidRequest, "topic %s is in the request more than once", t.TopicName)
+		case twice && !t.TopicID.IsZero():
+			err = api.Errorf(api.TopicAlreadyExists, "the request gives topics %s and %s the same id %s", other, t.TopicName, t.TopicID)
+		default:
+			add, err = c.start(st, req.MirrorName, t, edit)
+		}
+		names[t.TopicName], taken[t.TopicID] = true, t.TopicName
+		res.Topics = append(res.Topics, TopicResult{t.TopicName, err})
+		if err != nil && res.Err == nil {
+			res.Err = err // simple clients look at the top level only
+		}
+		recs = append(recs, add...)
+	}
+	return recs, res
 }
 
 // stopExcluded wishes the mirror's topics to be stopped that the exclude patterns match now.
@@ -211,10 +251,15 @@ func stopExcluded(img *meta.Image, mirror string, exc config.Patterns) []meta.Re
 	return recs
 }
 
-func (c Commands) start(st *controller.State, mirror string, t mirrormsg.StartMirrorTopic, inc, exc config.Patterns) ([]meta.Record, *api.Error) {
+func (c Commands) start(st *controller.State, mirror string, t mirrormsg.StartMirrorTopic, edit *patternEdit) ([]meta.Record, *api.Error) {
 	img := st.Image()
-	if exc.Match(t.TopicName) || !inc.Match(t.TopicName) {
+	switch {
+	case slices.Contains([]string{StateTopic, "__consumer_offsets", "__transaction_state", "__share_group_state", meta.TopicName}, t.TopicName):
+		return nil, api.Errorf(api.InvalidRequest, "topic %s is internal: each cluster has its own", t.TopicName)
+	case edit.excluded.Match(t.TopicName):
 		return nil, api.Errorf(api.InvalidRequest, "topic %s is excluded from mirror %s by mirror.topics.exclude", t.TopicName, mirror)
+	case !edit.included.Match(t.TopicName):
+		return nil, api.Errorf(api.InvalidRequest, "topic %s does not match mirror.topics.include of mirror %s", t.TopicName, mirror)
 	}
 	own := img.TopicByName(t.TopicName)
 	if other := topicWithID(img, t.TopicID); other != nil && other.Name != t.TopicName {
@@ -222,9 +267,12 @@ func (c Commands) start(st *controller.State, mirror string, t mirrormsg.StartMi
 	}
 	if own == nil {
 		if t.NumPartitions <= 0 {
+			if err := controller.CheckTopicName(t.TopicName); err != nil {
+				return nil, err
+			}
 			return nil, nil // the refresh creates it when the source has it
 		}
-		recs, res := st.PlanTopic(controller.NewTopic{Name: t.TopicName, ID: t.TopicID, Partitions: t.NumPartitions, ReplicationFactor: -1, ActiveOnly: true}, int(t.NumPartitions))
+		recs, res := st.PlanTopic(controller.NewTopic{Name: t.TopicName, ID: t.TopicID, Partitions: t.NumPartitions, ReplicationFactor: -1, ActiveOnly: true}, maxPartitions)
 		if res.Err != nil {
 			return nil, res.Err
 		}
@@ -271,7 +319,7 @@ func (c Commands) Stop(req *mirrormsg.StopMirrorTopicsRequest) controller.Comman
 			for _, p := range req.Patterns {
 				edit.exclude(p)
 			}
-			if _, _, err := edit.compiled(); err != nil {
+			if err := edit.compile(); err != nil {
 				return machine.Result{Reply: Result{Err: err}}
 			}
 			recs = append(edit.records(), recs...)
@@ -363,7 +411,7 @@ func (c Commands) Delete(req *mirrormsg.DeleteClusterMirrorRequest) controller.C
 			if err := fence(t, req.MirrorName, req.StateOffset); err != nil {
 				return machine.Result{Reply: Result{Err: err}}
 			}
-			recs = append(recs, &meta.MirrorTopicStateChangeRecord{TopicName: t.Name, DesiredState: int8(mirrormsg.Unknown)})
+			recs = append(recs, &meta.MirrorTopicStateChangeRecord{TopicName: t.Name, DesiredState: int8(mirrormsg.Unknown), ChangeOffset: -1})
 		}
 		own := img.Config(meta.ResourceClusterMirror, req.MirrorName)
 		keys := make([]string, 0, len(own))

@@ -20,6 +20,10 @@ type patternEdit struct {
 	mirror   string
 	inc, exc []string
 	before   [2]string
+	// matched says what the include list matched before the first topic was added; nil until then.
+	matched func(name string) bool
+	// included and excluded are what the lists match, after compile.
+	included, excluded config.Patterns
 }
 
 func editPatterns(img *meta.Image, mirror string) *patternEdit {
@@ -65,21 +69,36 @@ func (e *patternEdit) include(p string) { e.inc, e.exc = add(e.inc, p), drop(e.e
 // exclude adds a pattern to the exclude list and takes it from the include list.
 func (e *patternEdit) exclude(p string) { e.exc, e.inc = add(e.exc, p), drop(e.inc, p) }
 
-func (e *patternEdit) compiled() (inc, exc config.Patterns, err *api.Error) {
+// includeTopic is include for the name of a topic, which need not be added where a pattern matches it already: topics that
+// were found by a pattern would else fill the list.
+func (e *patternEdit) includeTopic(name string) {
+	if e.matched == nil {
+		inc, _ := config.ParsePatterns(strings.Join(e.inc, ",")) // compile tells of errors
+		e.matched = inc.Match
+	}
+	e.exc = drop(e.exc, name)
+	if !e.matched(name) {
+		e.inc = add(e.inc, name)
+	}
+}
+
+// compile checks the lists and fills included and excluded.
+func (e *patternEdit) compile() *api.Error {
 	for _, p := range slices.Concat(e.inc, e.exc) {
 		if strings.Contains(p, ",") {
-			return inc, exc, api.Errorf(api.InvalidRegularExpression, "pattern %q holds a comma, which separates patterns", p)
+			return api.Errorf(api.InvalidRegularExpression, "pattern %q holds a comma, which separates patterns", p)
 		}
 	}
-	inc, err1 := config.ParsePatterns(strings.Join(e.inc, ","))
-	exc, err2 := config.ParsePatterns(strings.Join(e.exc, ","))
-	for _, err := range []error{err1, err2} {
+	var errs [2]error
+	e.included, errs[0] = config.ParsePatterns(strings.Join(e.inc, ","))
+	e.excluded, errs[1] = config.ParsePatterns(strings.Join(e.exc, ","))
+	for _, err := range errs {
 		if err != nil {
 			_, msg := api.CodeOf(err)
-			return inc, exc, api.Errorf(api.InvalidRegularExpression, "%s", msg)
+			return api.Errorf(api.InvalidRegularExpression, "%s", msg)
 		}
 	}
-	return inc, exc, nil
+	return nil
 }
 
 // records are the config records of what changed.

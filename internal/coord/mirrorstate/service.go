@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"milena/internal/api"
@@ -37,19 +37,18 @@ type Service struct {
 	o     ServiceOptions
 	hosts *coord.Hosts[*Shard]
 
-	mu      sync.Mutex
-	mirrors map[string]bool // that exist by metadata
-	wg      sync.WaitGroup
+	image atomic.Pointer[meta.Image] // the newest
 }
 
 // NewService returns a Service without shards: Apply brings them.
 func NewService(o ServiceOptions) *Service {
-	s := &Service{o: o, mirrors: map[string]bool{}}
+	s := &Service{o: o}
+	s.image.Store(meta.Empty(""))
 	s.hosts = coord.NewHosts(coord.Options[*Shard]{
 		Topic: Topic, NodeID: o.NodeID, Open: o.Open, Check: o.Check, Logger: o.Logger,
 		New: func(int32) *Shard { return NewShard(Options{MaxAttempts: o.MaxAttempts, Logger: o.Logger}) },
 		Loaded: func(p int32) {
-			s.forgetGone()
+			s.forgetGone(p)
 			if o.Loaded != nil {
 				o.Loaded(p)
 			}
@@ -59,47 +58,46 @@ func NewService(o ServiceOptions) *Service {
 }
 
 // Close unloads all shards.
-func (s *Service) Close() {
-	s.hosts.Close()
-	s.wg.Wait()
-}
+func (s *Service) Close() { s.hosts.Close() }
 
 // Apply follows the metadata: the leadership of shards, and deleted mirrors, of which nothing is kept.
 func (s *Service) Apply(d *meta.Delta) {
+	s.image.Store(d.Next) // first: a shard that loads asks which mirrors exist
 	s.hosts.Apply(d)
-	gone := false
-	s.mu.Lock()
+	gone := map[string]bool{}
 	for _, r := range d.Configs {
-		if r.Type != meta.ResourceClusterMirror {
-			continue
-		}
-		if len(d.Next.Config(r.Type, r.Name)) > 0 {
-			s.mirrors[r.Name] = true
-		} else if s.mirrors[r.Name] {
-			delete(s.mirrors, r.Name)
-			gone = true
+		if r.Type == meta.ResourceClusterMirror && !s.exists(r.Name) {
+			gone[r.Name] = true
 		}
 	}
-	s.mu.Unlock()
-	if gone {
-		s.wg.Go(s.forgetGone)
+	if len(gone) == 0 {
+		return
+	}
+	// Enqueued here, the removals come before whatever a new mirror of the same name writes.
+	for _, sh := range s.hosts.All() {
+		s.forget(sh, func(k Key) bool { return gone[k.Mirror] })
 	}
 }
 
-// forgetGone writes tombstones for the partitions of mirrors that don't exist. What fails is tried at the next load.
-func (s *Service) forgetGone() {
-	ctx, cancel := context.WithTimeout(context.Background(), s.o.WriteTimeout)
-	defer cancel()
-	gone := func(k Key) bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return !s.mirrors[k.Mirror]
+func (s *Service) exists(mirror string) bool {
+	return len(s.image.Load().Config(meta.ResourceClusterMirror, mirror)) > 0
+}
+
+// forgetGone removes from a freshly loaded shard the partitions of mirrors that don't exist: those that a shard which was
+// loading, or led elsewhere, at the time of the deletion still holds.
+func (s *Service) forgetGone(partition int32) {
+	if sh, err := s.hosts.Shard(partition); err == nil {
+		s.forget(sh, func(k Key) bool { return !s.exists(k.Mirror) })
 	}
-	for _, sh := range s.hosts.All() {
-		if _, err := sh.Do(ctx, func(m *Shard) machine.Command { return m.Forget(gone) }); err != nil && !errors.Is(err, machine.ErrLoading) {
+}
+
+// forget writes tombstones for the partitions that gone reports. What fails is tried at the next load.
+func (s *Service) forget(sh *coord.Shard[*Shard], gone func(Key) bool) {
+	sh.Submit(func(m *Shard) machine.Command { return m.Forget(gone) }, func(_ any, err error) {
+		if err != nil && !errors.Is(err, machine.ErrLoading) && !errors.Is(err, machine.ErrClosed) && !errors.Is(err, machine.ErrLost) {
 			s.o.Logger.Warn("states of deleted mirrors could not be removed", "partition", sh.Partition(), "error", err)
 		}
-	}
+	})
 }
 
 // Read returns the status of a partition. A leader of the data partition gives its leader epoch, -1 otherwise.
@@ -113,10 +111,7 @@ func (s *Service) Read(ctx context.Context, k Key, leaderEpoch int32) (Status, e
 
 // Write makes one change; a refusal is an *api.Error. The mirror has to exist.
 func (s *Service) Write(ctx context.Context, w Write) (Status, error) {
-	s.mu.Lock()
-	known := s.mirrors[w.Key.Mirror]
-	s.mu.Unlock()
-	if !known {
+	if !s.exists(w.Key.Mirror) {
 		return newStatus(), api.Errorf(api.UnknownClusterMirror, "there is no mirror %s", w.Key.Mirror)
 	}
 	out, err := s.do(ctx, w.Key, func(m *Shard) machine.Command { return m.Write([]Write{w}) })

@@ -33,6 +33,7 @@ const self int32 = 1
 type dirs struct {
 	fs   disk.FS
 	path string
+	mu   sync.Mutex // GetOrCreate is called by several goroutines
 	logs map[string]*partlog.Log
 	full atomic.Pointer[api.Error]
 
@@ -45,6 +46,8 @@ func (d *dirs) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog
 		FS: d.fs, Dir: d.path + "/" + name, Topic: topic, Partition: partition, TopicID: id, Config: c, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		d.logs[name] = l
 	}
 	return l, err

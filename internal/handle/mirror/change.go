@@ -15,37 +15,56 @@ import (
 // settle is the pause before a state on its way to another is read again.
 const settle = 50 * time.Millisecond
 
+// sourceTimeout bounds how long a start asks the source about its topics: without an answer it goes on.
+const sourceTimeout = 5 * time.Second
+
 // check compares the actual state of every partition of a topic with the states that allow a request. A partition that is
 // on its way from one steady state to another is waited for, until ctx ends.
 func (h *Handlers) check(ctx context.Context, mirror string, t *meta.Topic, valid ...mirrormsg.State) error {
+	if h.o.Image().TopicByName(mirrorstate.Topic) == nil {
+		return nil // every partition is UNKNOWN, which passes (spec 7.9)
+	}
 	for i := range t.Partitions {
-		for {
-			st, err := h.o.States.Read(ctx, mirrorstate.Key{Mirror: mirror, TopicID: t.ID, Partition: int32(i)}, -1)
-			if code, _ := api.CodeOf(err); code == api.CoordinatorNotAvailable {
-				break // there is no __mirror_state yet: UNKNOWN, which passes (spec 7.9)
-			}
-			if err != nil && ctx.Err() != nil {
-				return api.Errorf(api.RequestTimedOut, "the state of %s-%d could not be read in time: %v", t.Name, i, err)
-			}
-			if err == nil && slices.Contains(valid, st.State) {
-				break
-			}
-			if err == nil && !passing(st.State) {
-				return api.Errorf(api.InvalidClusterMirrorStates, "partition %s-%d of mirror %s is %s; the request needs one of %v", t.Name, i, mirror, st.State, valid)
-			}
-			select {
-			case <-time.After(settle):
-			case <-ctx.Done():
-				return api.Errorf(api.InvalidClusterMirrorStates, "partition %s-%d of mirror %s is %s still; the request needs one of %v", t.Name, i, mirror, st.State, valid)
-			}
+		if err := h.checkPartition(ctx, mirror, t, int32(i), valid); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// passing are the states that a partition leaves by itself within moments.
-func passing(s mirrormsg.State) bool {
-	return s == mirrormsg.EpochFencing || s == mirrormsg.ULELogTruncation || s == mirrormsg.Pausing || s == mirrormsg.Stopping
+func (h *Handlers) checkPartition(ctx context.Context, mirror string, t *meta.Topic, i int32, valid []mirrormsg.State) error {
+	for {
+		st, err := h.o.States.Read(ctx, mirrorstate.Key{Mirror: mirror, TopicID: t.ID, Partition: i}, -1)
+		if err == nil && slices.Contains(valid, st.State) {
+			return nil
+		}
+		if err == nil && !passing(st.State, valid) {
+			return api.Errorf(api.InvalidClusterMirrorStates, "partition %s-%d of mirror %s is %s; the request needs one of %v", t.Name, i, mirror, st.State, valid)
+		}
+		select {
+		case <-time.After(settle):
+		case <-ctx.Done():
+			if err != nil {
+				return api.Errorf(api.RequestTimedOut, "the state of %s-%d could not be read in time: %v", t.Name, i, err)
+			}
+			return api.Errorf(api.InvalidClusterMirrorStates, "partition %s-%d of mirror %s is %s still; the request needs one of %v", t.Name, i, mirror, st.State, valid)
+		}
+	}
+}
+
+// passing says whether a partition leaves a state by itself, towards one of the valid states. LOG_TRUNCATION allows neither stop
+// nor pause, but is over soon: with MIRRORING, or FAILED if the source is gone.
+func passing(s mirrormsg.State, valid []mirrormsg.State) bool {
+	switch s {
+	case mirrormsg.LogTruncation, mirrormsg.EpochFencing, mirrormsg.ULELogTruncation:
+		return slices.Contains(valid, mirrormsg.Mirroring)
+	case mirrormsg.Pausing:
+		return slices.Contains(valid, mirrormsg.Paused)
+	case mirrormsg.Stopping:
+		return slices.Contains(valid, mirrormsg.Stopped)
+	default:
+		return false
+	}
 }
 
 // start checks that the topics are not being mirrored, fills in what the client didn't know of the source's topics, and
@@ -90,12 +109,14 @@ func (h *Handlers) prepareStart(ctx context.Context, req *mirrormsg.StartMirrorT
 	}
 	if len(unknown) > 0 {
 		// A source that can't be asked now is no error: the refresh creates the topics later.
-		found, err := h.o.Manager.SourceTopics(ctx, req.MirrorName, unknown)
+		ask, cancel := context.WithTimeout(ctx, sourceTimeout)
+		found, err := h.o.Manager.SourceTopics(ask, req.MirrorName, unknown)
+		cancel()
 		if err != nil {
 			h.o.Logger.Warn("the source could not be asked for topics to start", "mirror", req.MirrorName, "error", err)
 		}
 		for i := range req.Topics {
-			if s := found[req.Topics[i].TopicName]; s != nil {
+			if s := found[req.Topics[i].TopicName]; s != nil && s.Err == nil {
 				req.Topics[i].TopicID, req.Topics[i].NumPartitions = s.ID, s.Partitions
 			}
 		}

@@ -1,0 +1,307 @@
+package mirror_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"milena/internal/disk"
+	"milena/internal/record"
+	"milena/mirroradm"
+)
+
+// trim moves a source partition's log start.
+func (c *cluster) trim(topic string, to int64) {
+	c.t.Helper()
+	o := kadm.Offsets{}
+	o.AddOffset(topic, 0, to, -1)
+	rs, err := c.adm.DeleteRecords(c.t.Context(), o)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := rs.Error(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) first(topic string) int64 {
+	c.t.Helper()
+	o, err := c.adm.ListStartOffsets(c.t.Context(), topic)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	x, _ := o.Lookup(topic, 0)
+	return x.Offset
+}
+
+// "advance the local log start offset to the source's log start offset" (8.4); "the resumed fetch gets OFFSET_OUT_OF_RANGE and
+// restarts at the source's log start" (8.6). A log start inside a batch is one too: the batch comes whole.
+func TestSourceLogStart(t *testing.T) {
+	src, dst := pair(t)
+	src.produce("t", 0, 10) // one batch
+	src.trim("t", 4)
+	dst.mirror("m", src)
+	dst.begin("m", "t")
+	dst.awaitEnd("t", 0, 10)
+	if at := dst.first("t"); at != 4 {
+		t.Errorf("log start %d, the source's is 4", at)
+	}
+	src.trim("t", 7)
+	eventually(t, func() error {
+		if at := dst.first("t"); at != 7 {
+			return fmt.Errorf("log start %d, the source's is 7", at)
+		}
+		return nil
+	})
+	if _, err := dst.mir.Pause(t.Context(), "m", []string{"t"}); err != nil {
+		t.Fatal(err)
+	}
+	dst.awaitState("m", "t", "PAUSED")
+	src.produce("t", 0, 10)
+	src.produce("t", 0, 10)
+	src.trim("t", 22)
+	if _, err := dst.mir.Resume(t.Context(), "m", []string{"t"}); err != nil {
+		t.Fatal(err)
+	}
+	dst.awaitEnd("t", 0, 30)
+	dst.same(src, "t", 0, 20)
+	if at := dst.first("t"); at != 22 {
+		t.Errorf("log start %d, the source's is 22", at)
+	}
+	dst.await("m", "t", 0, level)
+}
+
+// D13: "A mirror append ignores max.message.bytes; mirror.fetch.max.bytes never blocks a bigger first batch".
+func TestLargeBatch(t *testing.T) {
+	src, dst := pair(t)
+	src.topic("big", 1, "max.message.bytes", "20000000")
+	value := make([]byte, 8<<20)
+	if _, err := rand.Read(value); err != nil {
+		t.Fatal(err)
+	}
+	src.produce("big", 0, 1)
+	if err := src.cl.ProduceSync(t.Context(), &kgo.Record{Topic: "big", Value: value}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	src.produce("big", 0, 1)
+	dst.mirror("m", src, "mirror.fetch.max.bytes", "1000", "mirror.fetch.response.max.bytes", "2000", "mirror.topic.properties.exclude", "max.message.bytes")
+	dst.begin("m", "big")
+	dst.awaitEnd("big", 0, 3)
+	dst.same(src, "big", 0, 0)
+}
+
+// damage flips a byte in the records of the last batch of a partition's first segment.
+func (c *cluster) damage(topic string) (restore func()) {
+	c.t.Helper()
+	name := filepath.Join("/data", topic+"-0", "00000000000000000000.log")
+	f, err := c.mem.OpenAppend(name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	size, err := f.Size()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	old := make([]byte, 1)
+	if _, err := f.ReadAt(old, size-3); err != nil {
+		c.t.Fatal(err)
+	}
+	put := func(b byte) {
+		if _, err := f.WriteAt([]byte{b}, size-3); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	put(old[0] ^ 0xff)
+	return func() { put(old[0]); _ = f.Close() }
+}
+
+// D14: "A batch that fails its CRC at the same offset in three fetches makes the partition FAILED with the offset". What comes
+// before it is mirrored, also where it came in the same answer.
+func TestDamagedBatch(t *testing.T) {
+	src, dst := pair(t)
+	src.produce("t", 0, 5)
+	src.produce("t", 0, 5)
+	restore := src.damage("t")
+	dst.mirror("m", src)
+	dst.begin("m", "t")
+	p := dst.await("m", "t", 0, func(p mirroradm.Partition) bool { return p.State == "FAILED" && p.RetryAttempt == -1 })
+	if !strings.Contains(p.LastError, "offset 5 ") {
+		t.Errorf("reason: %q", p.LastError)
+	}
+	if end := dst.end("t", 0); end != 5 {
+		t.Errorf("the log ends at %d, want 5", end)
+	}
+	restore()
+	if _, err := dst.mir.Recover(t.Context(), "m", []string{"t"}); err != nil {
+		t.Fatal(err)
+	}
+	dst.awaitEnd("t", 0, 10)
+	dst.same(src, "t", 0, 0)
+}
+
+// D7: "Retention and compaction don't run on a mirror topic until its configs were synced once; the first sync is part of
+// Start": records that are two years old are there after the first retention passes.
+func TestOldRecordsSurvive(t *testing.T) {
+	src := newCluster(t, "source")
+	dst := newCluster(t, "destination", "log.retention.check.interval.ms", "10")
+	src.topic("t", 1, "retention.ms", "-1", "segment.bytes", "1048576", "min.insync.replicas", "1", "cleanup.policy", "delete")
+	old := time.Now().AddDate(-2, 0, 0)
+	for range 3 {
+		v := bytes.Repeat([]byte("x"), 600<<10)
+		if err := src.cl.ProduceSync(t.Context(), &kgo.Record{Topic: "t", Value: v, Timestamp: old}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dst.mirror("m", src)
+	dst.begin("m", "t")
+	dst.awaitEnd("t", 0, 3)
+	dst.same(src, "t", 0, 0)
+	dst.restart()
+	dst.await("m", "t", 0, level)
+	if at := dst.first("t"); at != 0 {
+		t.Errorf("retention took records up to %d", at)
+	}
+	got, err := dst.adm.DescribeTopicConfigs(t.Context(), "t")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := map[string]string{}
+	for _, c := range got[0].Configs {
+		if c.Source.String() == "DYNAMIC_TOPIC_CONFIG" {
+			set[c.Key] = *c.Value
+		}
+	}
+	if set["retention.ms"] != "-1" || set["segment.bytes"] != "1048576" {
+		t.Errorf("configs are not carried: %v", set)
+	}
+	if v, ok := set["min.insync.replicas"]; ok {
+		t.Errorf("an excluded config was carried: %s", v) // D16
+	}
+	// A change at the source follows; a config that the sync sets is not a client's to change (D7).
+	src.setTopic("t", "retention.ms", "123456789")
+	eventually(t, func() error {
+		rs, err := dst.adm.DescribeTopicConfigs(t.Context(), "t")
+		if err != nil {
+			return err
+		}
+		for _, c := range rs[0].Configs {
+			if c.Key == "retention.ms" && *c.Value == "123456789" {
+				return nil
+			}
+		}
+		return fmt.Errorf("retention.ms of the mirror topic did not follow")
+	})
+	if err := dst.trySetTopic("t", "retention.ms", "1"); err == nil || !strings.Contains(err.Error(), "POLICY_VIOLATION") {
+		t.Errorf("change of a synced config: %v", err)
+	}
+	if err := dst.trySetTopic("t", "min.insync.replicas", "1"); err != nil {
+		t.Errorf("change of a config that is not synced: %v", err)
+	}
+}
+
+func (c *cluster) trySetTopic(topic, key, value string) error {
+	rs, err := c.adm.AlterTopicConfigs(c.t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: key, Value: &value}}, topic)
+	if err != nil {
+		return err
+	}
+	return rs[0].Err
+}
+
+func (c *cluster) setTopic(topic, key, value string) {
+	c.t.Helper()
+	if err := c.trySetTopic(topic, key, value); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// A directory with too little space left "refuses client and mirror writes with a retriable error ... and recovers by itself".
+func TestDiskFull(t *testing.T) {
+	src := newCluster(t, "source")
+	src.topic("t", 1)
+	dst := newCluster(t, "destination", "log.dir.reserve.bytes", "4194304")
+	dst.mirror("m", src)
+	dst.begin("m", "t")
+	src.produce("t", 0, 1)
+	dst.awaitEnd("t", 0, 1)
+	free, total, err := dst.mem.Free("/data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dst.mem.SetCapacity(total - free + 1<<20)
+	var produced int64 = 1
+	eventually(t, func() error { // the space is looked at once a second
+		src.produce("t", 0, 1)
+		produced++
+		if p, err := dst.state("m", "t", 0); err != nil || p.LastError == "" {
+			return fmt.Errorf("batches are still appended (%v)", err)
+		}
+		return nil
+	})
+	p := dst.await("m", "t", 0, func(p mirroradm.Partition) bool { return p.LastError != "" })
+	if p.State != "MIRRORING" || !strings.Contains(p.LastError, "reserve") {
+		t.Errorf("with a full disk: %+v", p)
+	}
+	dst.mem.SetCapacity(total)
+	dst.awaitEnd("t", 0, produced)
+	dst.same(src, "t", 0, 0)
+}
+
+// 8.9 and D3 (a): "what the source answers for this topic and this cluster (failback)": only the difference moves, and what
+// the old source took in meanwhile is set aside.
+func TestFailback(t *testing.T) {
+	a, b := pair(t)
+	a.produce("t", 0, 6)
+	b.mirror("m", a)
+	b.begin("m", "t")
+	b.awaitEnd("t", 0, 6)
+	// While B mirrors A, A can't mirror B.
+	a.mirror("back", b)
+	a.begin("back", "t")
+	p := a.awaitState("back", "t", "FAILED")
+	if !strings.Contains(p.LastError, "Detected mirror loop for mirror back") {
+		t.Errorf("reason: %q", p.LastError)
+	}
+	a.stop("back", "t")
+	a.awaitState("back", "t", "STOPPED")
+	b.stop("m", "t")
+	b.awaitState("m", "t", "STOPPED")
+	b.produce("t", 0, 4)
+	a.begin("back", "t")
+	a.await("back", "t", 0, level)
+	a.same(b, "t", 0, 0)
+	if dir, err := a.mem.ReadDir("/data/cut"); err != nil || len(dir) != 1 {
+		t.Errorf("what A held beyond the shared history is not set aside: %v %v", dir, err)
+	}
+	if data := a.cutBatches(); len(data) != 1 || data[0] != 6 {
+		t.Errorf("set aside: %v", data)
+	}
+}
+
+// cutBatches are the base offsets of the batches that were set aside.
+func (c *cluster) cutBatches() (bases []int64) {
+	c.t.Helper()
+	ents, err := c.mem.ReadDir("/data/cut")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, e := range ents {
+		data, err := disk.ReadFile(c.mem, "/data/cut/"+e.Name())
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for b, err := range record.Batches(data) {
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			bases = append(bases, b.BaseOffset())
+		}
+	}
+	return bases
+}

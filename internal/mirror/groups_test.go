@@ -1,0 +1,117 @@
+package mirror_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func (c *cluster) commit(group, topic string, at int64, metadata string) {
+	c.t.Helper()
+	o := kadm.Offsets{}
+	o.Add(kadm.Offset{Topic: topic, At: at, LeaderEpoch: -1, Metadata: metadata})
+	rs, err := c.adm.CommitOffsets(c.t.Context(), group, o)
+	if err == nil {
+		err = rs.Error()
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// committed is a group's offset, -1 if there is none.
+func (c *cluster) committed(group, topic string) (int64, string) {
+	rs, err := c.adm.FetchOffsets(c.t.Context(), group)
+	if err != nil {
+		return -1, ""
+	}
+	o, ok := rs.Lookup(topic, 0)
+	if !ok {
+		return -1, ""
+	}
+	return o.At, o.Metadata
+}
+
+func (c *cluster) awaitCommitted(group, topic string, want int64) {
+	c.t.Helper()
+	eventually(c.t, func() error {
+		if at, _ := c.committed(group, topic); at != want {
+			return fmt.Errorf("group %s is at %d of %s, want %d", group, at, topic, want)
+		}
+		return nil
+	})
+}
+
+// 8.15 with D8: "Clamp each offset"; "The clamp is to the destination's high watermark"; offsets may move backwards; "only
+// differences are written"; "(never PAUSED or STOPPED: scenario 'stopped mirror does not overwrite offsets')".
+func TestGroupOffsets(t *testing.T) {
+	src, dst := pair(t)
+	src.topic("s", 1)
+	src.produce("t", 0, 10)
+	src.produce("s", 0, 10)
+	src.commit("g", "t", 7, "note")
+	src.commit("g", "s", 3, "")
+	src.commit("ahead", "t", 50, "")
+	src.commit("skipped-1", "t", 1, "")
+	dst.mirror("m", src, "mirror.groups.exclude", "skipped.*")
+	dst.begin("m", "t", "s")
+	dst.awaitCommitted("g", "t", 7)
+	dst.awaitCommitted("g", "s", 3)
+	dst.awaitCommitted("ahead", "t", 10)
+	if _, m := dst.committed("g", "t"); m != "note" {
+		t.Errorf("metadata: %q", m)
+	}
+	_, written := dst.batches("__consumer_offsets", 0, 0)
+	src.commit("last", "t", 2, "")
+	dst.awaitCommitted("last", "t", 2) // a sync after the others
+	src.commit("last", "t", 1, "")
+	dst.awaitCommitted("last", "t", 1) // backwards
+	if _, now := dst.batches("__consumer_offsets", 0, 0); len(now) != len(written)+2 {
+		t.Errorf("%d batches were written for two changes", len(now)-len(written))
+	}
+	if at, _ := dst.committed("skipped-1", "t"); at != -1 {
+		t.Errorf("an excluded group is at %d", at)
+	}
+	dst.stop("m", "s")
+	dst.awaitState("m", "s", "STOPPED")
+	src.commit("g", "s", 9, "")
+	src.commit("g", "t", 8, "")
+	dst.awaitCommitted("g", "t", 8)
+	if at, _ := dst.committed("g", "s"); at != 3 {
+		t.Errorf("the offset of a stopped topic was overwritten: %d", at)
+	}
+}
+
+// 8.15 step 4: "If the group is active there the coordinator answers UNKNOWN_MEMBER_ID; the group is skipped".
+func TestActiveGroupsAreLeftAlone(t *testing.T) {
+	src, dst := pair(t)
+	src.produce("t", 0, 10)
+	dst.mirror("m", src)
+	dst.begin("m", "t")
+	dst.awaitEnd("t", 0, 10)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(dst.addr), kgo.ConsumerGroup("g"), kgo.ConsumeTopics("t"), kgo.DisableAutoCommit(),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if fs := cl.PollFetches(t.Context()); fs.NumRecords() == 0 {
+		t.Fatal(fs.Err())
+	}
+	if err := cl.CommitUncommittedOffsets(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	src.commit("g", "t", 2, "")
+	src.commit("z", "t", 4, "") // comes after g
+	dst.awaitCommitted("z", "t", 4)
+	if at, _ := dst.committed("g", "t"); at != 10 {
+		t.Errorf("the offset of an active group was overwritten: %d", at)
+	}
+	if err := cl.LeaveGroupContext(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	dst.awaitCommitted("g", "t", 2)
+}
