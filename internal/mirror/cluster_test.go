@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -101,7 +99,7 @@ func (c *cluster) start() {
 		c.t.Fatal(err)
 	}
 	c.addr = c.n.Addr()
-	c.cl, err = kgo.NewClient(kgo.SeedBrokers(c.addr), kgo.MaxVersions(nil), kgo.MetadataMinAge(10*time.Millisecond), kgo.ProducerLinger(0),
+	c.cl, err = kgo.NewClient(kgo.SeedBrokers(c.addr), kgo.MaxVersions(nil), kgo.MetadataMinAge(10*time.Millisecond), kgo.ProducerLinger(10*time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequestRetries(3), kgo.RecordRetries(10), kgo.ProducerBatchMaxBytes(32<<20))
 	if err != nil {
 		c.t.Fatal(err)
@@ -152,7 +150,7 @@ func (c *cluster) topic(name string, partitions int32, configs ...string) {
 	}
 }
 
-// produce writes n records to a partition, each in a batch of its own where sync is set.
+// produce writes n records to a partition, in one batch but for bad luck.
 func (c *cluster) produce(topic string, partition int32, n int) {
 	c.t.Helper()
 	var rs []*kgo.Record
@@ -347,65 +345,6 @@ func eventually(t *testing.T, f func() error) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// proxy passes connections on to a target that can be switched off.
-type proxy struct {
-	ln net.Listener
-
-	mu    sync.Mutex
-	to    string // empty: refuses
-	conns []net.Conn
-}
-
-func newProxy(t *testing.T, to string) *proxy {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{ln: ln, to: to}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			p.mu.Lock()
-			up, err := net.Dial("tcp", p.to)
-			if err != nil {
-				_ = c.Close()
-				p.mu.Unlock()
-				continue
-			}
-			p.conns = append(p.conns, c, up)
-			p.mu.Unlock()
-			for _, pair := range [][2]net.Conn{{c, up}, {up, c}} {
-				wg.Go(func() {
-					_, _ = io.Copy(pair[0], pair[1])
-					_, _ = pair[0].Close(), pair[1].Close()
-				})
-			}
-		}
-	})
-	t.Cleanup(func() {
-		_ = ln.Close()
-		p.turn("")
-		wg.Wait()
-	})
-	return p
-}
-
-// turn cuts all connections and leads new ones to another address.
-func (p *proxy) turn(to string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.to = to
-	for _, c := range p.conns {
-		_ = c.Close()
-	}
-	p.conns = nil
 }
 
 func hasCode(err error, name string) bool {

@@ -128,15 +128,17 @@ func TestDamagedBatch(t *testing.T) {
 	src, dst := pair(t)
 	src.produce("t", 0, 5)
 	src.produce("t", 0, 5)
+	_, bases := src.batches("t", 0, 0)
+	bad := bases[len(bases)-1]
 	restore := src.damage("t")
 	dst.mirror("m", src)
 	dst.begin("m", "t")
 	p := dst.await("m", "t", 0, func(p mirroradm.Partition) bool { return p.State == "FAILED" && p.RetryAttempt == -1 })
-	if !strings.Contains(p.LastError, "offset 5 ") {
+	if !strings.Contains(p.LastError, fmt.Sprintf("offset %d ", bad)) {
 		t.Errorf("reason: %q", p.LastError)
 	}
-	if end := dst.end("t", 0); end != 5 {
-		t.Errorf("the log ends at %d, want 5", end)
+	if end := dst.end("t", 0); end != bad {
+		t.Errorf("the log ends at %d, want %d", end, bad)
 	}
 	restore()
 	if _, err := dst.mir.Recover(t.Context(), "m", []string{"t"}); err != nil {

@@ -407,16 +407,16 @@ func (f *fetcher) listOffset(ctx context.Context, t *target, at int64) (int64, e
 	if err != nil {
 		return 0, err
 	}
-	for _, rt := range resp.(*kmsg.ListOffsetsResponse).Topics {
-		for _, rp := range rt.Partitions {
-			if rp.ErrorCode != 0 {
-				return 0, api.Errorf(api.Code(rp.ErrorCode), "the offsets of the source: %s", api.Code(rp.ErrorCode).Name())
-			}
-			if rp.Offset < 0 || rp.Offset == math.MaxInt64 {
-				return 0, fmt.Errorf("the source answered offset %d", rp.Offset)
-			}
-			return rp.Offset, nil
-		}
+	topics := resp.(*kmsg.ListOffsetsResponse).Topics
+	if len(topics) != 1 || len(topics[0].Partitions) != 1 {
+		return 0, errors.New("the source's answer does not hold one offset")
 	}
-	return 0, errors.New("the source's answer holds no offset")
+	switch x := topics[0].Partitions[0]; {
+	case x.ErrorCode != 0:
+		return 0, api.Errorf(api.Code(x.ErrorCode), "the offsets of the source: %s", api.Code(x.ErrorCode).Name())
+	case x.Offset < 0 || x.Offset == math.MaxInt64:
+		return 0, fmt.Errorf("the source answered offset %d", x.Offset)
+	default:
+		return x.Offset, nil
+	}
 }
