@@ -213,7 +213,11 @@ func (s *Shard[M]) run() {
 		if s.ctx.Err() != nil {
 			return
 		}
-		log.Warn("coordinator failed, loading again", "error", err)
+		if code, _ := api.CodeOf(err); code == api.NotLeaderOrFollower {
+			log.Debug("coordinator lost its partition", "error", err) // metadata is about to say so too, and ends the shard
+		} else {
+			log.Warn("coordinator failed, loading again", "error", err)
+		}
 		select {
 		case <-s.ctx.Done():
 			return

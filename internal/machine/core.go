@@ -339,7 +339,7 @@ func (c *Core) end(err error) {
 		return
 	}
 	c.load, c.err = stateEnded, err
-	c.o.Logger.Info("machine ended", "offset", c.next, "error", err)
+	c.o.Logger.Debug("machine ended", "offset", c.next, "error", err)
 	rs := slices.Concat(c.appended, c.confirms)
 	for _, id := range slices.Sorted(maps.Keys(c.confirming)) {
 		rs = append(rs, c.confirming[id]...)
