@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"strings"
 
@@ -111,7 +112,27 @@ func message(err error, bootstrap string) string {
 			return fmt.Sprintf("cannot reach the cluster at %s: %v: check --bootstrap-server and --command-config", bootstrap, rootCause(err))
 		}
 	}
-	return oneLine(describe(err).Error())
+	text := oneLine(describe(err).Error())
+	if a := advice(err); a != "" && !strings.Contains(text, ": "+a) {
+		text += ": " + a
+	}
+	return text
+}
+
+// advice is what usually helps against an error whose own words don't say; empty where they do.
+func advice(err error) string {
+	var missing *fs.PathError
+	switch {
+	case errors.Is(err, kerr.UnknownTopicOrPartition):
+		return "check the name with milena topics list, or create it with milena topics create"
+	case errors.Is(err, kerr.GroupIDNotFound):
+		return "check the name with milena groups list"
+	case errors.Is(err, kerr.UnsupportedVersion):
+		return "the cluster does not offer this"
+	case errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist):
+		return "check the path"
+	}
+	return ""
 }
 
 // oneLine puts the lines of a message in one.
