@@ -7,9 +7,17 @@ each=${1:-30m}
 shift || true
 want=("$@")
 failed=0
+
+# targets prints a line "package name" for each fuzz target; most packages have none.
+targets() {
+  go list ./... | while read -r p; do
+    go test -list '^Fuzz' "$p" | sed -n "s#^\(Fuzz.*\)#$p \1#p"
+  done
+}
+
 while read -r pkg name; do
   if [ ${#want[@]} -gt 0 ] && [[ ! " ${want[*]} " == *" $name "* ]]; then continue; fi
   echo "=== $name ($pkg) for $each"
   go test "$pkg" -run '^$' -fuzz "^$name\$" -fuzztime "$each" -fuzzminimizetime 10x || { failed=1; echo "=== $name FAILED"; }
-done < <(go list ./... | while read -r p; do go test -list '^Fuzz' "$p" 2>/dev/null | grep '^Fuzz' | sed "s#^#$p #"; done)
+done < <(targets)
 exit $failed
