@@ -108,7 +108,6 @@ func (c *Sessions) Begin(r *FetchRequest, now time.Time) (*Fetch, error) {
 	if s == nil {
 		return nil, api.Errorf(api.FetchSessionIDNotFound, "no fetch session %d; begin a new one", r.SessionID)
 	}
-	s.wake()
 	s.run.Lock()
 	defer s.run.Unlock()
 	switch {
@@ -126,6 +125,8 @@ func (c *Sessions) Begin(r *FetchRequest, now time.Time) (*Fetch, error) {
 		return fullFetch(r), nil
 	}
 	s.epoch = nextEpoch(s.epoch)
+	// Only now: the fetch that waits may look again and go on waiting before the lock is ours, and nobody would wake it later.
+	s.wake()
 	c.used(s, now)
 	return &Fetch{Session: s, Set: &s.set, epoch: s.epoch}, nil
 }
@@ -297,7 +298,6 @@ func (c *Sessions) Stats() (sessions, partitions int, evicted int64) {
 }
 
 func (s *Session) close() {
-	s.wake()
 	s.run.Lock()
 	s.closeLocked()
 	s.run.Unlock()
@@ -310,6 +310,7 @@ func (s *Session) closeLocked() {
 	s.closed = true
 	s.set.close(s.all())
 	s.parts = nil
+	s.wake()
 }
 
 func (s *Session) all() iter.Seq[*FetchPart] {

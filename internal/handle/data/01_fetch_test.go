@@ -317,14 +317,17 @@ func TestPipelinedFetchesOfASession(t *testing.T) {
 	req.SessionEpoch = 0
 	id := call[*kmsg.FetchResponse](c, req, 13).SessionID
 	req = fetchRequest(60_000, 1)
-	req.SessionID, req.SessionEpoch = id, 1
-	first := c.send(req, 13)
-	req.SessionEpoch, req.MaxWaitMillis = 2, 0
-	second := c.send(req, 13)
-	for _, n := range []int32{first, second} { // the second ends the first's wait
-		var resp kmsg.FetchResponse
-		c.recv(&resp, 13, n)
-		wantCode(t, resp.ErrorCode, api.NoError)
-		wantSummary(t, &resp)
+	req.SessionID = id
+	for epoch := int32(1); epoch < 200; epoch += 2 { // often, since the two race
+		req.SessionEpoch, req.MaxWaitMillis = epoch, 60_000
+		first := c.send(req, 13)
+		req.SessionEpoch, req.MaxWaitMillis = epoch+1, 0
+		second := c.send(req, 13)
+		for _, n := range []int32{first, second} { // the second ends the first's wait
+			var resp kmsg.FetchResponse
+			c.recv(&resp, 13, n)
+			wantCode(t, resp.ErrorCode, api.NoError)
+			wantSummary(t, &resp)
+		}
 	}
 }
