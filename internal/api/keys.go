@@ -121,3 +121,10 @@ const (
 	ReadMirrorOffsets      Key = 1106
 	RecoverMirrorTopics    Key = 1107
 )
+
+// RaftMessages carries messages between the voters of the metadata quorum. It is private
+// to Milena: the number lies outside of what Kafka assigns, and no client uses it.
+const RaftMessages Key = 1200
+
+// IsPrivate reports whether k is an API that only Milena's own nodes use.
+func (k Key) IsPrivate() bool { return k == RaftMessages }

@@ -107,7 +107,7 @@ func (a *app) describeConfigs(ctx context.Context, adm *admin, e entity, all boo
 	out := []configJSON{}
 	for _, s := range shards {
 		if s.Err != nil {
-			return s.Err
+			return e.unreached(ctx, adm, s.Err)
 		}
 		for _, r := range s.Resp.(*kmsg.DescribeConfigsResponse).Resources {
 			if err := answer(fmt.Sprintf("%s %s", e.kind, e.name), kerr.ErrorForCode(r.ErrorCode), deref(r.ErrorMessage)); err != nil {
@@ -132,6 +132,18 @@ func (a *app) describeConfigs(ctx context.Context, adm *admin, e entity, all boo
 		a.printf("%s=%s\tsensitive=%t\tsource=%s\n", c.Name, v, c.Sensitive, c.Source)
 	}
 	return nil
+}
+
+// unreached explains why a request for the entity was not sent: the client knows no broker of that id.
+func (e entity) unreached(ctx context.Context, adm *admin, err error) error {
+	if err.Error() != "unknown broker" { // the client's error has no name
+		return err
+	}
+	brokers, listErr := adm.ListBrokers(ctx)
+	if listErr != nil {
+		return err
+	}
+	return fmt.Errorf("the cluster has no broker %s: it has %s", e.name, joinInts(brokers.NodeIDs()))
 }
 
 // ownSource is the source of values that were set on the entity and not inherited.
@@ -179,7 +191,7 @@ func (a *app) configsAlter() *cobra.Command {
 			return a.admin(cmd, func(ctx context.Context, adm *admin) error {
 				for _, s := range adm.raw.RequestSharded(ctx, req) {
 					if s.Err != nil {
-						return s.Err
+						return e.unreached(ctx, adm, s.Err)
 					}
 					for _, r := range s.Resp.(*kmsg.IncrementalAlterConfigsResponse).Resources {
 						if err := answer(fmt.Sprintf("%s %s", e.kind, e.name), kerr.ErrorForCode(r.ErrorCode), deref(r.ErrorMessage)); err != nil {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,6 +32,8 @@ func (a *app) consumeCommand() *cobra.Command {
 			"  %k key  %v value  %t topic  %p partition  %o offset  %e leader epoch  %T timestamp in milliseconds\n" +
 			"  %h headers k=v,k=v  %% a percent sign  \\n \\t \\\\ as usual\n" +
 			"--exit-at-end stops at the end offsets read at start, control records included.\n" +
+			"--json prints a line of JSON for each record instead, with topic, partition, offset, leader_epoch, timestamp, timestamp_type,\n" +
+			"key, value and headers. Null is null; bytes that are not UTF-8 are in key_base64 and value_base64, in place of key and value.\n" +
 			"A group commits what was printed, and nothing else.",
 		Example: "  milena consume orders --from-beginning --exit-at-end --format '%k=%v'",
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.consume(cmd, args[0], &f) },
@@ -56,6 +60,9 @@ type consumer struct {
 	ends   *ends // nil without --exit-at-end
 	// next is the offset after what was printed, by partition; what of it was committed is in committed.
 	next, committed map[int32]kgo.EpochOffset
+	// limit is how long a consumer that is to end waits for an answer, good when it had the last; 0: for ever.
+	limit time.Duration
+	good  time.Time
 }
 
 func (a *app) consume(cmd *cobra.Command, topic string, f *consumeFlags) error {
@@ -63,6 +70,8 @@ func (a *app) consume(cmd *cobra.Command, topic string, f *consumeFlags) error {
 	switch {
 	case err != nil:
 		return &usageError{err}
+	case a.json && cmd.Flags().Changed("format"):
+		return usagef("--json does not go with --format: a line of JSON holds all parts of a record")
 	case f.group != "" && len(f.partitions) > 0:
 		return usagef("--partition does not go with --group: the group assigns partitions")
 	case f.maxRecords == 0:
@@ -92,6 +101,11 @@ func (a *app) consume(cmd *cobra.Command, topic string, f *consumeFlags) error {
 	}
 	if f.exitAtEnd && len(c.ends.left) == 0 {
 		return nil
+	}
+	limit := time.Duration(a.timeout) * time.Millisecond
+	opts = append(opts, kgo.WithHooks(&unreachable{a: a, limit: limit}))
+	if c.ends != nil {
+		c.limit, c.good = limit, time.Now()
 	}
 	if c.cl, err = kgo.NewClient(append(conf.KgoOpts(nil), opts...)...); err != nil {
 		return &usageError{err}
@@ -164,8 +178,10 @@ func (c *consumer) run(ctx context.Context) error {
 				return err
 			}
 		}
-		if c.ends != nil && fetches.NumRecords() == 0 {
-			if err := c.ends.look(ctx, c.next); err != nil {
+		if fetches.NumRecords() > 0 {
+			c.good = time.Now()
+		} else if c.ends != nil {
+			if err := c.look(ctx); err != nil {
 				return err
 			}
 		}
@@ -173,6 +189,28 @@ func (c *consumer) run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// look finds partitions that have nothing left before their end. While the cluster can't be reached it is tried again, until the
+// command's time is up since the last answer.
+func (c *consumer) look(ctx context.Context) error {
+	left := c.limit - time.Since(c.good)
+	looking, cancel := context.WithTimeout(ctx, max(left, 0))
+	defer cancel()
+	err := c.ends.look(looking, c.next)
+	if err == nil {
+		err = c.ends.unanswered
+	}
+	switch {
+	case err == nil:
+		c.good = time.Now()
+		return nil
+	case ctx.Err() != nil, looking.Err() == nil && c.ends.unanswered != nil:
+		return nil
+	case looking.Err() != nil:
+		return &exitError{ExitUnreachable, fmt.Errorf("the cluster at %s gave no answer for %s: %w; %d records were read", c.a.bootstrap, c.limit, rootCause(err), c.seen)}
+	}
+	return err
 }
 
 func (c *consumer) poll(ctx context.Context, limit int) kgo.Fetches {
@@ -191,7 +229,11 @@ func (c *consumer) take(out *bufio.Writer, r *kgo.Record) {
 	}
 	c.next[r.Partition] = kgo.EpochOffset{Epoch: r.LeaderEpoch, Offset: r.Offset + 1}
 	if !r.Attrs.IsControl() {
-		writeRecord(out, c.format, r)
+		if c.a.json {
+			writeJSON(out, r)
+		} else {
+			writeRecord(out, c.format, r)
+		}
 		c.seen++
 		c.count.add(1)
 	}
@@ -234,5 +276,32 @@ func committedOffsets(ctx context.Context, adm *kadm.Client, group string) (kadm
 		case <-ctx.Done():
 			return nil, answer("group "+group, err, "")
 		}
+	}
+}
+
+// unreachable is a hook that says once on standard error that no broker can be reached: a consumer without an end waits for ever
+// otherwise, without a word.
+type unreachable struct {
+	a     *app
+	limit time.Duration
+
+	mu    sync.Mutex
+	since time.Time // no connection was opened since then; zero: the last one was
+	said  bool
+}
+
+// OnBrokerConnect implements kgo.HookBrokerConnect.
+func (u *unreachable) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	switch {
+	case err == nil:
+		u.since, u.said = time.Time{}, false
+	case u.since.IsZero():
+		u.since = now
+	case !u.said && now.Sub(u.since) >= u.limit:
+		u.said = true
+		fmt.Fprintf(u.a.env.Stderr, "milena: the cluster at %s cannot be reached for %s: %v; still trying\n", u.a.bootstrap, now.Sub(u.since).Round(time.Second), rootCause(err))
 	}
 }

@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"milena/internal/record"
 )
@@ -134,6 +139,67 @@ func TestConsumeCommitsOnlyWhatWasPrinted(t *testing.T) {
 	}
 	if _, out, _ := invoke("", "consume", "t", "--group", "g", "--from-beginning", "--exit-at-end", "--bootstrap-server", n.Addr()); out != "0\n1\n" {
 		t.Errorf("read %q afterwards", out)
+	}
+}
+
+// gate is a writer whose first write waits until it is opened.
+type gate struct {
+	reached, open chan struct{}
+	once          sync.Once
+}
+
+func (g *gate) Write(p []byte) (int, error) {
+	g.once.Do(func() {
+		close(g.reached)
+		<-g.open
+	})
+	return len(p), nil
+}
+
+// A consumer that is to end gives up when its broker goes away on the way.
+func TestConsumeGivesUp(t *testing.T) {
+	n, err := startNode(nodeProps(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Kill()
+	if code, _, errs := invoke("", "topics", "create", "t", "--bootstrap-server", n.Addr()); code != 0 {
+		t.Fatal(errs)
+	}
+	if code, _, errs := invoke(strings.Repeat(strings.Repeat("x", 50_000)+"\n", 40), "produce", "t", "--bootstrap-server", n.Addr()); code != 0 {
+		t.Fatal(errs)
+	}
+	conf := filepath.Join(t.TempDir(), "client.properties")
+	if err := os.WriteFile(conf, []byte("fetch.max.bytes=1000\nmax.partition.fetch.bytes=1000\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g := &gate{reached: make(chan struct{}), open: make(chan struct{})}
+	r := begin(t, nil, g, "consume", "t", "--from-beginning", "--exit-at-end", "--bootstrap-server", n.Addr(), "--command-config", conf, "--timeout-ms", "500")
+	<-g.reached
+	n.Kill()
+	close(g.open)
+	if code := r.end(t); code != ExitUnreachable || !strings.Contains(r.errors.String(), "gave no answer for 500ms") {
+		t.Errorf("exit code %d: %s", code, r.errors.String())
+	}
+}
+
+// A consumer without an end says once that its broker is gone, and again only after it was back.
+func TestConsumeSaysThatTheClusterIsGone(t *testing.T) {
+	var w bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		u := &unreachable{a: &app{env: &Env{Stderr: &w}, bootstrap: "h:1"}, limit: 5 * time.Second}
+		refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
+		for range 2 {
+			for range 20 {
+				u.OnBrokerConnect(kgo.BrokerMetadata{}, 0, nil, refused)
+				time.Sleep(time.Second)
+			}
+			u.OnBrokerConnect(kgo.BrokerMetadata{}, 0, nil, nil)
+		}
+	})
+	const want = "milena: the cluster at h:1 cannot be reached for 5s: dial tcp: connection refused; still trying\n"
+	if w.String() != want+want {
+		t.Errorf("said %q", w.String())
 	}
 }
 

@@ -57,5 +57,6 @@ func (a *app) demoLogger(level string) (*slog.Logger, error) {
 	if level == "off" {
 		return slog.New(slog.DiscardHandler), nil
 	}
-	return a.logger(&serverFlags{level: strings.ToLower(level), format: "text"})
+	log, _, err := a.logger(&serverFlags{level: strings.ToLower(level), format: "text"})
+	return log, err
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -23,22 +24,22 @@ func (a *app) dumpLogCommand() *cobra.Command {
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			out := bufio.NewWriterSize(a.env.Stdout, 64<<10)
-			bad := 0
+			bad, first := 0, ""
 			for _, name := range args {
-				res, err := dumpFile(out, name, o)
+				n, where, err := dumpFile(out, name, o)
 				if err != nil {
 					return errors.Join(err, out.Flush()) // what was read before it helps
 				}
-				bad += res.Invalid
-				if res.TrailingBytes > 0 {
-					bad++
+				bad += n
+				if first == "" {
+					first = where
 				}
 			}
 			if err := out.Flush(); err != nil {
 				return err
 			}
 			if bad > 0 {
-				return &exitError{ExitFailed, fmt.Errorf("%d damaged place(s) found", bad)}
+				return &exitError{ExitFailed, fmt.Errorf("%d damaged place(s) found, the first: %s", bad, first)}
 			}
 			return nil
 		},
@@ -48,16 +49,59 @@ func (a *app) dumpLogCommand() *cobra.Command {
 	return c
 }
 
-func dumpFile(out *bufio.Writer, name string, o record.DumpOptions) (record.DumpResult, error) {
+// dumpFile prints a file and returns how many places are damaged, and where the first is.
+func dumpFile(out *bufio.Writer, name string, o record.DumpOptions) (bad int, first string, err error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return record.DumpResult{}, usagef("%w", err)
+		return 0, "", usagef("%w", err)
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return record.DumpResult{}, err
+		return 0, "", err
 	}
 	fmt.Fprintf(out, "Dumping %s\n", name)
-	return record.Dump(out, f, st.Size(), o)
+	res, err := record.Dump(out, f, st.Size(), o)
+	if err != nil {
+		return 0, "", err
+	}
+	if bad = res.Invalid; res.TrailingBytes > 0 {
+		bad++
+	}
+	if bad > 0 {
+		at, what, err := firstDamage(f, st.Size()-res.TrailingBytes, o.Limit)
+		if err != nil {
+			return 0, "", err
+		}
+		if what == "" {
+			what = fmt.Sprintf("no whole batch begins there, %d bytes are left", res.TrailingBytes)
+		}
+		first = fmt.Sprintf("%s at position %d: %s", name, at, what)
+	}
+	return bad, first, nil
+}
+
+// firstDamage looks for a damaged batch in the whole batches before end, and returns its position and what is wrong with it; end
+// and "" if there is none.
+func firstDamage(f io.ReaderAt, end, limit int64) (at int64, what string, err error) {
+	var head [record.HeaderSize]byte
+	for at < end {
+		if _, err := f.ReadAt(head[:], at); err != nil {
+			return at, "", err
+		}
+		b := make(record.Batch, record.Batch(head[:]).Len()) // Dump went over it: it fits in the file
+		if _, err := f.ReadAt(b, at); err != nil {
+			return at, "", err
+		}
+		if err := b.CheckCRC(); err != nil {
+			return at, err.Error(), nil
+		}
+		for _, err := range b.Records(limit) {
+			if err != nil {
+				return at, err.Error(), nil
+			}
+		}
+		at += int64(len(b))
+	}
+	return end, "", nil
 }

@@ -26,6 +26,8 @@ type ends struct {
 	left  map[int32]int64
 	from  map[int32]int64 // where reading starts
 	lead  map[int32]int32
+	// unanswered is why the last look got no answer of a leader, nil if it got them all.
+	unanswered error
 	// stable: the end is the last stable offset, and records of aborted transactions are not shown.
 	stable bool
 }
@@ -104,6 +106,7 @@ func (e *ends) reached(partition int32, next int64) {
 // look finds partitions that have no record left before their end, given the offsets after the records seen, and those that
 // other members of the group have read.
 func (e *ends) look(ctx context.Context, next map[int32]kgo.EpochOffset) error {
+	e.unanswered = nil
 	if e.group != "" {
 		os, err := committedOffsets(ctx, e.adm, e.group)
 		if err != nil {
@@ -206,7 +209,8 @@ func (e *ends) fetch(ctx context.Context, partition int32, at int64) (*kmsg.Fetc
 	defer cancel()
 	kresp, err := e.cl.Broker(int(e.lead[partition])).RetriableRequest(ctx, req)
 	if err != nil {
-		return nil, nil //nolint:nilerr // the next look asks again; the consumer itself reports what does not go away
+		e.unanswered = err
+		return nil, nil // the next look asks again, as long as the command's time allows
 	}
 	resp := kresp.(*kmsg.FetchResponse)
 	if resp.ErrorCode != 0 || len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {

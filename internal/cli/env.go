@@ -127,6 +127,8 @@ func advice(err error) string {
 		return "check the name with milena topics list, or create it with milena topics create"
 	case errors.Is(err, kerr.GroupIDNotFound):
 		return "check the name with milena groups list"
+	case errors.Is(err, kerr.MessageTooLarge):
+		return "raise max.message.bytes of the topic with milena configs alter, and --max-batch-bytes, or write smaller records"
 	case errors.Is(err, kerr.UnsupportedVersion):
 		return "the cluster does not offer this"
 	case errors.As(err, &missing) && errors.Is(err, fs.ErrNotExist):

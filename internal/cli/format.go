@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -87,4 +91,60 @@ func writeRecord(w io.Writer, format []formatPart, r *kgo.Record) {
 		}
 	}
 	_, _ = w.Write(append(b, '\n')) // the buffered writer keeps the error for Flush
+}
+
+// recordJSON is a record as consume --json prints it. Of key and key_base64 one is there, as of value and value_base64.
+type recordJSON struct {
+	Topic         string          `json:"topic"`
+	Partition     int32           `json:"partition"`
+	Offset        int64           `json:"offset"`
+	LeaderEpoch   int32           `json:"leader_epoch"`
+	Timestamp     int64           `json:"timestamp"` // milliseconds
+	TimestampType string          `json:"timestamp_type"`
+	Key           json.RawMessage `json:"key,omitempty"`
+	KeyBase64     string          `json:"key_base64,omitempty"`
+	Value         json.RawMessage `json:"value,omitempty"`
+	ValueBase64   string          `json:"value_base64,omitempty"`
+	Headers       []headerJSON    `json:"headers"`
+}
+
+type headerJSON struct {
+	Key         json.RawMessage `json:"key,omitempty"`
+	KeyBase64   string          `json:"key_base64,omitempty"`
+	Value       json.RawMessage `json:"value,omitempty"`
+	ValueBase64 string          `json:"value_base64,omitempty"`
+}
+
+func writeJSON(w io.Writer, r *kgo.Record) {
+	j := recordJSON{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, LeaderEpoch: r.LeaderEpoch, Timestamp: r.Timestamp.UnixMilli(),
+		TimestampType: "CreateTime", Headers: []headerJSON{}}
+	if r.Attrs.TimestampType() == 1 {
+		j.TimestampType = "LogAppendTime"
+	}
+	j.Key, j.KeyBase64 = textOrBase64(r.Key)
+	j.Value, j.ValueBase64 = textOrBase64(r.Value)
+	for _, h := range r.Headers {
+		var hj headerJSON
+		hj.Key, hj.KeyBase64 = textOrBase64([]byte(h.Key))
+		hj.Value, hj.ValueBase64 = textOrBase64(h.Value)
+		j.Headers = append(j.Headers, hj)
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(&j) // the buffered writer keeps the error for Flush
+}
+
+// textOrBase64 is a JSON string or null, or base64 for what no JSON string can hold as it is.
+func textOrBase64(b []byte) (text json.RawMessage, coded string) {
+	switch {
+	case b == nil:
+		return json.RawMessage("null"), ""
+	case !utf8.Valid(b):
+		return nil, base64.StdEncoding.EncodeToString(b)
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(string(b)) // a string always can be
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), ""
 }

@@ -77,23 +77,18 @@ func (a *app) groupsDescribe() *cobra.Command {
 		Use: "describe [GROUP…]", Short: "Show committed offsets, lag and members of groups",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.admin(cmd, func(ctx context.Context, adm *admin) error {
-				lags, err := adm.Lag(ctx, args...)
-				if err != nil {
-					return err
+				out, others, failed := describeGroups(ctx, adm, args)
+				for _, o := range others {
+					a.notef("%v\n", o)
 				}
-				out := []groupJSON{}
-				for _, l := range lags.Sorted() {
-					g, err := describeGroup(l)
-					if err != nil {
-						return err
-					}
-					out = append(out, g)
+				if len(out) == 0 && len(failed) > 0 {
+					return errors.Join(failed...)
 				}
 				if a.json {
-					return a.printJSON(map[string]any{"groups": out})
+					return errors.Join(append(failed, a.printJSON(map[string]any{"groups": out}))...)
 				}
 				a.printGroups(out)
-				return nil
+				return errors.Join(failed...)
 			})
 		},
 	}
@@ -163,18 +158,7 @@ func (a *app) groupsDelete() *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.admin(cmd, func(ctx context.Context, adm *admin) error {
-				rs, err := adm.DeleteGroups(ctx, args...)
-				if err != nil {
-					return err
-				}
-				deleted, failed := []string{}, []error{}
-				for _, r := range rs.Sorted() {
-					if err := answer("group "+r.Group, r.Err, ""); err != nil {
-						failed = append(failed, err)
-						continue
-					}
-					deleted = append(deleted, r.Group)
-				}
+				deleted, failed := deleteGroups(ctx, adm, args)
 				if a.json {
 					if err := a.printJSON(map[string]any{"deleted": deleted}); err != nil {
 						return err

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,34 +58,45 @@ func (a *app) produce(cmd *cobra.Command, topic string, f *produceFlags) error {
 	if err != nil {
 		return &usageError{err}
 	}
+	limit := conf.DeliveryTimeout()
 	if cmd.Flags().Changed("timeout-ms") {
-		opts = append(opts, kgo.RecordDeliveryTimeout(time.Duration(a.timeout)*time.Millisecond))
+		limit = time.Duration(a.timeout) * time.Millisecond
+		opts = append(opts, kgo.RecordDeliveryTimeout(max(limit, time.Second))) // the client takes no less; watch does
 	}
 	headers, err := f.recordHeaders()
 	if err != nil {
 		return err
 	}
-	cl, err := a.open(cmd.Context(), conf, opts...)
+	answers := &brokerAnswers{}
+	cl, err := a.open(cmd.Context(), conf, append(opts, kgo.WithLogger(answers))...)
 	if err != nil {
 		return err
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithCancel(cmd.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(cmd.Context())
+	defer cancel(nil)
 	out := &acks{count: a.counter("records acknowledged")}
-	inputErr := f.send(ctx, a.env.Stdin, cl, topic, headers, out)
+	go out.watch(ctx, limit, cancel)
+	inputErr := f.sendUntil(ctx, a.env.Stdin, cl, topic, headers, out)
 	if err := cl.Flush(ctx); err != nil {
-		// Interrupted: what is still under way ends now, so that the first record of it can be named.
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
+		// Interrupted, or given up: what is still under way ends now, so that the first record of it can be named.
+		end, stop := context.WithTimeout(context.WithoutCancel(ctx), abortTimeout)
+		defer stop()
 		if err := cl.AbortBufferedRecords(end); err != nil {
-			return fmt.Errorf("not every record was acknowledged: %w", err)
+			cl.UnsafeAbortBufferedRecords() // a broker that is gone never answers what it was sent
 		}
 	}
-	acked, line, failed := out.result()
+	acked, line, where, failed := out.result()
+	var late *overdue
+	if errors.Is(failed, kgo.ErrAborting) && errors.As(context.Cause(ctx), &late) {
+		failed = late
+	}
+	failed = partitionHint(topic, failed)
 	switch {
 	case failed != nil:
-		return fmt.Errorf("record %d of standard input was not acknowledged: %w%s", line, describe(failed), a.mirrorHint(ctx, cl, topic, failed))
+		// Whatever the cause, what counts is which record it was.
+		return &exitError{ExitFailed, fmt.Errorf("record %d of standard input was not acknowledged: %w%s%s",
+			line, describe(failed), answers.last(where), a.mirrorHint(cmd.Context(), cl, topic, failed))}
 	case inputErr != nil:
 		return inputErr
 	case a.json:
@@ -95,44 +105,26 @@ func (a *app) produce(cmd *cobra.Command, topic string, f *produceFlags) error {
 	return nil
 }
 
-// acks gathers what became of records; its methods may be called from any goroutine.
-type acks struct {
-	mu    sync.Mutex
-	count *counter
-	acked int64
-	line  int   // of the first record that failed
-	err   error // why
-}
+// abortTimeout bounds the wait for answers to what is under way when a producer gives up.
+const abortTimeout = 2 * time.Second
 
-func (k *acks) done(line int, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err == nil {
-		k.acked++
-		k.count.add(1)
-	} else if k.err == nil || line < k.line {
-		k.line, k.err = line, err
+// sendUntil is send that returns when ctx ends, too, though the input may block for ever then.
+func (f *produceFlags) sendUntil(ctx context.Context, in io.Reader, cl *kgo.Client, topic string, headers []kgo.RecordHeader, out *acks) error {
+	done := make(chan error, 1)
+	go func() { done <- f.send(ctx, in, cl, topic, headers, out) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return nil
 	}
-}
-
-func (k *acks) failed() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.err != nil
-}
-
-func (k *acks) result() (acked int64, line int, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.count.end()
-	return k.acked, k.line, k.err
 }
 
 // send hands the lines of in to the client until the end, or a failure: a broken pipe of records is reported then, and not
 // after the rest of the input.
 func (f *produceFlags) send(ctx context.Context, in io.Reader, cl *kgo.Client, topic string, headers []kgo.RecordHeader, out *acks) error {
 	r := bufio.NewReaderSize(in, 1<<20)
-	for line := 1; !out.failed(); line++ {
+	for line := 1; !out.failed() && ctx.Err() == nil; line++ {
 		text, err := readLine(r, f.maxLine)
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -144,7 +136,8 @@ func (f *produceFlags) send(ctx context.Context, in io.Reader, cl *kgo.Client, t
 		if err := f.fill(rec, line); err != nil {
 			return err
 		}
-		cl.Produce(ctx, rec, func(_ *kgo.Record, err error) { out.done(line, err) })
+		out.sent(line, time.Now())
+		cl.Produce(ctx, rec, func(r *kgo.Record, err error) { out.done(line, partitionOf{r.Topic, r.Partition}, err) })
 	}
 	return nil
 }

@@ -3,10 +3,14 @@ package cli
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // A producer that is interrupted names the first record that was not acknowledged, however many were.
@@ -44,5 +48,95 @@ func TestProduceInterrupted(t *testing.T) {
 	cancel()
 	if code := <-done; code != ExitFailed || !strings.HasPrefix(errs.String(), "milena: record 2 of standard input was not acknowledged: ") || strings.Count(errs.String(), "\n") != 1 {
 		t.Errorf("exit code %d: %s", code, errs.String())
+	}
+}
+
+// run is a command line under way.
+type run struct {
+	code        chan ExitCode
+	out, errors bytes.Buffer
+}
+
+func begin(t *testing.T, stdin io.Reader, stdout io.Writer, args ...string) *run {
+	t.Helper()
+	r := &run{code: make(chan ExitCode, 1)}
+	if stdout == nil {
+		stdout = &r.out
+	}
+	go func() {
+		r.code <- Run(t.Context(), &Env{Args: args, Stdin: stdin, Stdout: stdout, Stderr: &r.errors})
+	}()
+	return r
+}
+
+// end waits for the command to end by itself.
+func (r *run) end(t *testing.T) ExitCode {
+	t.Helper()
+	select {
+	case c := <-r.code:
+		return c
+	case <-time.After(20 * time.Second):
+		t.Fatal("the command does not end")
+		return 0
+	}
+}
+
+// A producer whose broker goes away gives up when its time is over, though its input goes on, and names the first record that
+// was not acknowledged.
+func TestProduceGivesUp(t *testing.T) {
+	n, err := startNode(nodeProps(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Kill()
+	if code, _, errs := invoke("", "topics", "create", "t", "--bootstrap-server", n.Addr()); code != 0 {
+		t.Fatal(errs)
+	}
+	in, feed := io.Pipe()
+	defer in.Close()
+	r := begin(t, in, nil, "produce", "t", "--bootstrap-server", n.Addr(), "--timeout-ms", "1500")
+	wrote := make(chan struct{})
+	go func() {
+		for i := 0; ; i++ {
+			if i == 100 {
+				close(wrote)
+			}
+			if _, err := io.WriteString(feed, "line\n"); err != nil {
+				return
+			}
+		}
+	}()
+	select {
+	case <-wrote:
+	case code := <-r.code:
+		t.Fatalf("exit code %d before the broker was gone: %s", code, r.errors.String())
+	}
+	n.Kill()
+	code := r.end(t)
+	if code != ExitFailed || !regexp.MustCompile(`^milena: record \d+ of standard input was not acknowledged: .*; the last (connection|answer)`).MatchString(r.errors.String()) {
+		t.Errorf("exit code %d: %s", code, r.errors.String())
+	}
+}
+
+// What a broker answered last is told, not only that the time is over.
+func TestProduceTellsTheCause(t *testing.T) {
+	for _, f := range []struct {
+		to   string
+		p    partitionOf
+		want string
+	}{
+		{"t[0{retrying@-1,3(NOT_ENOUGH_REPLICAS: few.)}, 1{7=>9}]", partitionOf{"t", 0}, "; the last answer for t-0: NOT_ENOUGH_REPLICAS: few."},
+		{"t[0{retrying@-1,3(A: a)}, 1{7=>9}], u.x[1{retrying@-1,3(B: b)}]", partitionOf{"u.x", 1}, "; the last answer for u.x-1: B: b"},
+		{"t[0{retrying@-1,3(A: a)}, 1{7=>9}]", partitionOf{"t", 1}, ""},
+	} {
+		b := &brokerAnswers{}
+		b.Log(kgo.LogLevelDebug, "produced", "broker", "1", "to", f.to)
+		if got := b.last(f.p); got != f.want {
+			t.Errorf("%s: %q, want %q", f.to, got, f.want)
+		}
+		b.Log(kgo.LogLevelDebug, "produced", "broker", "1", "to", fmt.Sprintf("%s[%d{1=>2}]", f.p.topic, f.p.partition))
+		if got := b.last(f.p); got != "" {
+			t.Errorf("after a success: %q", got)
+		}
 	}
 }

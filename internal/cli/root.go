@@ -31,6 +31,7 @@ func Run(ctx context.Context, env *Env) ExitCode {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
+	strictCompletion(root)
 	err := root.ExecuteContext(ctx)
 	code := exitCode(err)
 	if err != nil {
@@ -73,9 +74,39 @@ func (a *app) root() *cobra.Command {
 	})
 	root.AddCommand(
 		a.serverCommand(), a.storageCommand(), a.demoCommand(), a.topicsCommand(), a.configsCommand(), a.groupsCommand(),
-		a.produceCommand(), a.consumeCommand(), a.dumpLogCommand(), a.mirrorsCommand(), a.versionCommand(),
+		a.produceCommand(), a.consumeCommand(), a.dumpLogCommand(), a.mirrorsCommand(), a.quorumCommand(), a.metadataCommand(), a.clusterCommand(), a.featuresCommand(), a.versionCommand(),
 	)
+	root.SetHelpCommand(helpCommand())
 	return root
+}
+
+// helpCommand is cobra's, but refuses what is no command.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "help [command]", Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			target, rest, err := cmd.Root().Find(args)
+			switch {
+			case err != nil:
+				return usagef("help: %w", err)
+			case len(rest) > 0:
+				return usagef("help: unknown command %q: see %s --help", rest[0], target.CommandPath())
+			}
+			target.InitDefaultHelpFlag()
+			return target.Help()
+		},
+	}
+}
+
+// strictCompletion adds cobra's completion command, which prints help and succeeds for a shell it doesn't know, and lets it refuse
+// one. It keeps the root's output as it is now.
+func strictCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args, c.RunE = cobra.ArbitraryArgs, needsCommand
+		}
+	}
 }
 
 func (a *app) versionCommand() *cobra.Command {
@@ -127,12 +158,21 @@ func values(c *cobra.Command, flag string, vs ...string) {
 
 // group is a command that only holds subcommands.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, RunE: func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return usagef("%s has no command %q: see %s --help", words(cmd), args[0], cmd.CommandPath())
-		}
-		return cmd.Help()
-	}}
+	c := &cobra.Command{Use: use, Short: short, RunE: needsCommand}
 	c.AddCommand(subs...)
 	return c
+}
+
+// needsCommand is run when none of a group's subcommands is named.
+func needsCommand(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%s has no command %q: see %s --help", words(cmd), args[0], cmd.CommandPath())
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return usagef("%s needs a command, one of %s: see %s --help", words(cmd), strings.Join(names, ", "), cmd.CommandPath())
 }

@@ -68,6 +68,9 @@ func (a *app) nodeConfig(f *serverFlags) (*config.Node, *config.Notice, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := f.contradiction(kv); err != nil {
+		return nil, nil, err
+	}
 	for k, v := range kv {
 		props[k] = v
 	}
@@ -82,7 +85,9 @@ func (a *app) nodeConfig(f *serverFlags) (*config.Node, *config.Notice, error) {
 			return nil, nil, usagef("--listen %q is not HOST:PORT", f.listen)
 		}
 		props["listeners"] = "PLAINTEXT://" + f.listen
-		delete(props, "advertised.listeners")
+		if _, ok := kv["advertised.listeners"]; !ok {
+			delete(props, "advertised.listeners") // the file's go with its listeners
+		}
 	} else if props["listeners"] == "" {
 		props["listeners"] = "PLAINTEXT://" + defaultListen
 	}
@@ -99,21 +104,35 @@ func (a *app) nodeConfig(f *serverFlags) (*config.Node, *config.Notice, error) {
 	return n, notice, nil
 }
 
+// contradiction refuses an override of what another flag says too: neither is the obvious winner.
+func (f *serverFlags) contradiction(overrides map[string]string) error {
+	for _, c := range []struct{ flag, value, key string }{
+		{"data-dir", f.dataDir, "log.dirs"}, {"data-dir", f.dataDir, "log.dir"}, {"listen", f.listen, "listeners"},
+		{"http", f.http, "milena.http.listen"},
+	} {
+		if v, ok := overrides[c.key]; ok && c.value != "" {
+			return usagef("--%s %s and --override %s=%s say two things: leave one out", c.flag, c.value, c.key, v)
+		}
+	}
+	return nil
+}
+
 func hasKey(m map[string]string, k string) bool { _, ok := m[k]; return ok }
 
-func (a *app) logger(f *serverFlags) (*slog.Logger, error) {
+// logger makes the process's logger and the levels that decide what it writes.
+func (a *app) logger(f *serverFlags) (*slog.Logger, *logLevels, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(strings.ToUpper(f.level))); err != nil {
-		return nil, usagef("--log-level %q is not one of debug, info, warn, error", f.level)
+		return nil, nil, usagef("--log-level %q is not one of debug, info, warn, error", f.level)
 	}
-	opts := &slog.HandlerOptions{Level: level}
+	levels := newLogLevels(level)
 	switch f.format {
 	case "text":
-		return slog.New(slog.NewTextHandler(a.env.Stderr, opts)), nil
+		return slog.New(leveled{slog.NewTextHandler(a.env.Stderr, nil), levels}), levels, nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(a.env.Stderr, opts)), nil
+		return slog.New(leveled{slog.NewJSONHandler(a.env.Stderr, nil), levels}), levels, nil
 	}
-	return nil, usagef("--log-format %q is neither text nor json", f.format)
+	return nil, nil, usagef("--log-format %q is neither text nor json", f.format)
 }
 
 func (a *app) serve(ctx context.Context, f *serverFlags) error {
@@ -122,7 +141,7 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 	if err != nil {
 		return err
 	}
-	log, err := a.logger(f)
+	log, levels, err := a.logger(f)
 	if err != nil {
 		return err
 	}
@@ -136,7 +155,7 @@ func (a *app) serve(ctx context.Context, f *serverFlags) error {
 		log.Info("configs without meaning here", "keys", strings.Join(notice.WithoutMeaning, ","))
 	}
 	limitMemory(log)
-	n, err := node.Start(ctx, node.Options{Config: conf, Logger: log, Version: a.env.Version})
+	n, err := node.Start(ctx, node.Options{Config: conf, Logger: log, Loggers: levels, Version: a.env.Version})
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil

@@ -320,6 +320,45 @@ func TestNoticesOfConfig(t *testing.T) {
 	}
 }
 
+// A flag and an override that say two things are refused with both; beside --listen the addresses to advertise can be given.
+func TestContradictions(t *testing.T) {
+	a := &app{env: &Env{Hostname: func() (string, error) { return "host", nil }}}
+	for _, tc := range []struct {
+		f    serverFlags
+		want []string
+	}{
+		{serverFlags{dataDir: "/d", overrides: []string{"log.dirs=/a,/b"}}, []string{"--data-dir /d", "--override log.dirs=/a,/b"}},
+		{serverFlags{dataDir: "/d", overrides: []string{"log.dir=/a"}}, []string{"--data-dir /d", "--override log.dir=/a"}},
+		{serverFlags{listen: "localhost:1", overrides: []string{"listeners=PLAINTEXT://localhost:2"}}, []string{"--listen localhost:1", "--override listeners="}},
+		{serverFlags{http: "off", overrides: []string{"milena.http.listen=localhost:2"}}, []string{"--http off", "--override milena.http.listen="}},
+	} {
+		_, _, err := a.nodeConfig(&tc.f)
+		var usage *usageError
+		if !errors.As(err, &usage) {
+			t.Errorf("%+v: %v is no usage error", tc.f, err)
+			continue
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%+v: the error does not say %q: %v", tc.f, want, err)
+			}
+		}
+	}
+	n, _, err := a.nodeConfig(&serverFlags{listen: "0.0.0.0:9092", overrides: []string{"advertised.listeners=PLAINTEXT://public:9092"}})
+	if err != nil || len(n.Advertised) != 1 || n.Advertised[0].Host != "public" {
+		t.Errorf("advertised %+v: %v", n, err)
+	}
+	file := filepath.Join(t.TempDir(), "server.properties") // its addresses belong to its listeners, which --listen replaces
+	text := "node.id=1\nprocess.roles=broker,controller\nlisteners=PLAINTEXT://:9092\nadvertised.listeners=PLAINTEXT://file:9092\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n, _, err = a.nodeConfig(&serverFlags{config: file, listen: "0.0.0.0:19092"})
+	if err != nil || len(n.Advertised) != 1 || n.Advertised[0].Host != "host" || n.Advertised[0].Port != 19092 {
+		t.Errorf("advertised %+v: %v", n, err)
+	}
+}
+
 func TestLogFormatJSON(t *testing.T) {
 	p := startProcess(t, t.TempDir(), "--listen", "127.0.0.1:0", "--http", "off", "--log-format", "json").awaitReady()
 	if code := p.end(syscall.SIGTERM); code != 0 {

@@ -56,6 +56,9 @@ func TestParseRefusesByName(t *testing.T) {
 		{"request.timeout.ms", "soon", "request.timeout.ms"},
 		{"request.timeout.ms", "-1", "below the lowest"},
 		{"bootstrap.servers", "nowhere", `"nowhere" is not HOST:PORT`},
+		{"bootstrap.servers", "host:A", `"host:A" is not HOST:PORT`},
+		{"bootstrap.servers", "host:65536", `"host:65536" is not HOST:PORT`},
+		{"bootstrap.servers", ":9092", `":9092" is not HOST:PORT`},
 	} {
 		_, err := Parse(map[string]string{tc.name: tc.value})
 		if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -259,7 +262,8 @@ func TestStoreErrorsNameTheProperty(t *testing.T) {
 		m    map[string]string
 		want string
 	}{
-		{map[string]string{"ssl.truststore.location": "/nowhere/trust.jks"}, "ssl.truststore"},
+		{map[string]string{"ssl.truststore.location": "/nowhere/trust.jks"}, "property ssl.truststore.location: open /nowhere/trust.jks: no such file or directory: check the path"},
+		{map[string]string{"ssl.keystore.location": "/nowhere/key.jks"}, "property ssl.keystore.location: open /nowhere/key.jks: no such file or directory: check the path"},
 		{map[string]string{"ssl.truststore.type": "BKS", "ssl.truststore.location": s.file(t, "a", []byte("x"))}, "BKS"},
 		{map[string]string{"ssl.truststore.type": "PEM", "ssl.truststore.location": s.file(t, "b", []byte("no pem"))}, "no certificate"},
 		{map[string]string{"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": certPEM(s.leaf), "ssl.keystore.key": s.keyPEM(t, "pw")}, "ssl.key.password"},

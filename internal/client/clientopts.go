@@ -39,8 +39,15 @@ func (c *Config) ProducerOpts() ([]kgo.Opt, error) {
 	opts = append(opts, kgo.ProducerBatchMaxBytes(c.MaxRequestSize(DefaultBatchBytes)))
 	opts = append(opts,
 		kgo.ProducerLinger(p.millis("linger.ms", 5*time.Millisecond)),
-		kgo.RecordDeliveryTimeout(p.millis("delivery.timeout.ms", 2*time.Minute)))
+		kgo.RecordDeliveryTimeout(c.DeliveryTimeout()))
+	p.millis("delivery.timeout.ms", 0)
 	return opts, p.err
+}
+
+// DeliveryTimeout is delivery.timeout.ms: how long a record may take to be acknowledged.
+func (c *Config) DeliveryTimeout() time.Duration {
+	p := &props{m: c.props.m}
+	return p.millis("delivery.timeout.ms", 2*time.Minute)
 }
 
 // CompressionCodec maps Kafka's compression.type of a producer to a kgo codec.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -63,7 +64,9 @@ func Parse(m map[string]string) (*Config, error) {
 		props:            p,
 	}
 	for _, b := range c.Bootstrap {
-		if _, port, err := net.SplitHostPort(b); err != nil || port == "" {
+		host, port, err := net.SplitHostPort(b)
+		n, perr := strconv.ParseUint(port, 10, 16)
+		if err != nil || perr != nil || n == 0 || host == "" {
 			p.fail("bootstrap.servers", "%q is not HOST:PORT", b)
 		}
 	}

@@ -33,7 +33,7 @@ func trustStore(p *props) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(file)
+	data, err := p.readFile("ssl.truststore.location", file)
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +47,15 @@ func trustStore(p *props) (*x509.CertPool, error) {
 		return pool(jksCertificates(data, password))
 	}
 	return nil, fmt.Errorf("ssl.truststore.type %q is not one of PEM, PKCS12, JKS", kind)
+}
+
+// readFile reads the file that the property names; an error is noted under that property.
+func (p *props) readFile(property, file string) ([]byte, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		p.fail(property, "%v: check the path", err)
+	}
+	return data, err
 }
 
 func pool(certs []*x509.Certificate, err error) (*x509.CertPool, error) {
@@ -165,7 +174,7 @@ func keyStore(p *props) (*tls.Certificate, error) {
 	if file == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(file)
+	data, err := p.readFile("ssl.keystore.location", file)
 	if err != nil {
 		return nil, err
 	}

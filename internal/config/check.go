@@ -194,6 +194,19 @@ func throttled() check {
 
 func javaList(list []string) string { return "[" + strings.Join(list, ", ") + "]" }
 
+// rackAwareSelector is Kafka's class that fetches from the closest replica (KIP-392).
+const rackAwareSelector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+// selector are the bounds of replica.selector.class, which Kafka's own table doesn't have: the classes that are there.
+func selector() check {
+	return check{"", func(name string, v value, _ Type) error {
+		if v.s == "" || v.s == rackAwareSelector || v.s == "org.apache.kafka.common.replica.LeaderSelector" {
+			return nil
+		}
+		return fmt.Errorf("%s=%s is refused: Java classes can't be loaded, only %s is known: leave it out or use that", name, v.s, rackAwareSelector)
+	}}
+}
+
 // offsetReset are the bounds of share.auto.offset.reset.
 func offsetReset() check {
 	return check{"[latest, earliest, by_duration:PnDTnHnMn.nS]", func(name string, v value, _ Type) error {

@@ -47,7 +47,7 @@ var narrowed = map[string]bool{"cordoned.log.dirs": true, "listener.security.pro
 
 // TestTableHasEveryKeyOfKafka holds names, types, defaults, bounds, importance and modes against Kafka's own definitions.
 func TestTableHasEveryKeyOfKafka(t *testing.T) {
-	ownDefaults := map[string]string{"log.dir": "milena-data"}
+	ownDefaults := map[string]string{"log.dir": "milena-data", "controller.quorum.election.timeout.ms": "500", "controller.quorum.fetch.timeout.ms": "500"}
 	for _, f := range rows(t, "kafka-4.4.0-keys.tsv") {
 		name := f[1]
 		d, ok := Lookup(resourceOf(t, f[0]), name)

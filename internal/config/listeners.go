@@ -15,6 +15,7 @@ import (
 type listenerSet struct {
 	bound       []Listener // this node's, controller listeners included
 	advertised  []Listener // of brokers
+	reachable   []Listener // of controllers, as advertised
 	controller  []string
 	interBroker string
 }
@@ -159,6 +160,14 @@ func (r *reader) controllerListeners(n *Node, set *listenerSet) {
 	if n.Broker && !slices.ContainsFunc(set.bound, func(l Listener) bool { return !slices.Contains(set.controller, l.Name) }) {
 		r.fail(errors.New("listeners: there must be at least one broker listener; all listeners are in controller.listener.names"))
 	}
+	for _, l := range set.bound {
+		switch of := slices.Contains(set.controller, l.Name); {
+		case of && !n.Controller:
+			r.fail(fmt.Errorf("listeners: %s belongs to the controller (controller.listener.names), and this node is none: take it out", l.Name))
+		case !of && !n.Broker:
+			r.fail(fmt.Errorf("listeners: %s isn't in controller.listener.names, and this node is a controller only: list the controller's listeners alone, as in CONTROLLER://:9093", l.Name))
+		}
+	}
 }
 
 func (r *reader) interBroker(n *Node, set *listenerSet) {
@@ -166,7 +175,7 @@ func (r *reader) interBroker(n *Node, set *listenerSet) {
 	if set.interBroker == "" {
 		set.interBroker = strings.ToUpper(r.text("security.inter.broker.protocol"))
 		if !slices.ContainsFunc(set.bound, named(set.interBroker)) {
-			// A single broker has no inter-broker traffic to misplace: its first listener does.
+			// Kafka wants one of the protocol's name. Here the first listener stands in.
 			for _, l := range set.bound {
 				if !slices.Contains(set.controller, l.Name) {
 					set.interBroker = l.Name
@@ -199,10 +208,10 @@ func (r *reader) advertise(n *Node, set *listenerSet, protocols map[string]Secur
 		}
 	}
 	for _, l := range list {
-		if slices.Contains(set.controller, l.Name) {
-			continue
-		}
 		if !slices.ContainsFunc(set.bound, named(l.Name)) {
+			if slices.Contains(set.controller, l.Name) && !n.Controller {
+				continue // Kafka's own files for brokers have it
+			}
 			r.fail(fmt.Errorf("advertised.listeners: %s isn't in listeners", l.Name))
 			continue
 		}
@@ -219,11 +228,43 @@ func (r *reader) advertise(n *Node, set *listenerSet, protocols map[string]Secur
 			l.Host = host
 		}
 		l.MaxConnections = -1
-		set.advertised = append(set.advertised, l)
+		if slices.Contains(set.controller, l.Name) {
+			set.reachable = append(set.reachable, l)
+		} else {
+			set.advertised = append(set.advertised, l)
+		}
 	}
+	r.reach(&set.reachable, set, env)
 	if given && n.Broker && len(set.advertised) == 0 && len(r.errs) == 0 {
 		r.fail(errors.New("advertised.listeners: there must be at least one broker listener"))
 	}
+}
+
+// reach completes the controller's reachable listeners with those bound that aren't in advertised.listeners, and sorts them.
+func (r *reader) reach(list *[]Listener, set *listenerSet, env Env) {
+	var out []Listener
+	for _, name := range set.controller {
+		if i := slices.IndexFunc(*list, named(name)); i >= 0 {
+			out = append(out, (*list)[i])
+			continue
+		}
+		i := slices.IndexFunc(set.bound, named(name))
+		if i < 0 {
+			continue
+		}
+		l := set.bound[i]
+		l.MaxConnections = -1
+		if unspecified(l.Host) {
+			host, err := hostName(env)
+			if err != nil {
+				r.fail(fmt.Errorf("listener %s listens on every interface and this machine's host name can't be advertised (%w): add %s://HOST:%d to advertised.listeners", name, err, name, l.Port))
+				continue
+			}
+			l.Host = host
+		}
+		out = append(out, l)
+	}
+	*list = out
 }
 
 // onlyPorts reports whether parsing succeeded and only ports repeat, which advertised addresses may (a proxy in front).
@@ -279,10 +320,12 @@ func (l Listener) String() string { return l.Name + "://" + l.Address() }
 // Advertise is a copy of the node in which port 0 of advertised listeners is replaced by the port bound, by listener name.
 func (n *Node) Advertise(bound map[string]int) *Node {
 	c := *n
-	c.Advertised = slices.Clone(n.Advertised)
-	for i, l := range c.Advertised {
-		if port, ok := bound[l.Name]; ok && l.Port == 0 {
-			c.Advertised[i].Port = port
+	c.Advertised, c.ControllerAdvertised = slices.Clone(n.Advertised), slices.Clone(n.ControllerAdvertised)
+	for _, list := range [][]Listener{c.Advertised, c.ControllerAdvertised} {
+		for i, l := range list {
+			if port, ok := bound[l.Name]; ok && l.Port == 0 {
+				list[i].Port = port
+			}
 		}
 	}
 	return &c

@@ -40,6 +40,7 @@ func Load(props map[string]string, env Env) (*Node, *Notice, error) {
 	n.identity(r)
 	set := r.listeners(n, env)
 	n.Listeners, n.Advertised, n.ControllerListeners, n.InterBrokerListener = set.bound, set.advertised, set.controller, set.interBroker
+	n.ControllerAdvertised = set.reachable
 	n.fixed(r)
 	n.dynamic(r)
 	n.across(r)
@@ -124,9 +125,6 @@ func (n *Node) identity(r *reader) {
 	if r.isSet("process.roles") {
 		roles := r.list("process.roles")
 		n.Broker, n.Controller = slices.Contains(roles, "broker"), slices.Contains(roles, "controller")
-		if !n.Broker || !n.Controller {
-			r.fail(fmt.Errorf("process.roles=%s: this release runs nodes that are both: set process.roles=broker,controller", strings.Join(roles, ",")))
-		}
 	}
 	for k := range n.static {
 		n.QuorumConfigured = n.QuorumConfigured || strings.HasPrefix(k, "controller.quorum.")
@@ -136,12 +134,7 @@ func (n *Node) identity(r *reader) {
 	if n.Voters, err = parseVoters(r.list("controller.quorum.voters")); err != nil {
 		r.fail(err)
 	}
-	for _, v := range n.Voters {
-		if v.ID != n.ID {
-			r.fail(fmt.Errorf("controller.quorum.voters: this release runs a quorum of one: only %d@host:port, this node, may stand there", n.ID))
-			break
-		}
-	}
+	n.quorumRules(r)
 	n.Rack = r.text("broker.rack")
 	n.LogDirs = r.list("log.dirs")
 	if len(n.LogDirs) == 0 {
@@ -153,12 +146,33 @@ func (n *Node) identity(r *reader) {
 			r.fail(fmt.Errorf("log.dirs: %s is there twice", n.LogDirs[i]))
 		}
 	}
-	n.MetadataLogDir = r.text("metadata.log.dir")
-	if n.MetadataLogDir == "" && len(n.LogDirs) > 0 {
+	if dir := r.text("metadata.log.dir"); dir != "" {
+		n.MetadataLogDir = filepath.Clean(dir)
+	} else if len(n.LogDirs) > 0 {
 		n.MetadataLogDir = n.LogDirs[0]
 	}
 	if n.HTTPListen = r.text("milena.http.listen"); n.HTTPListen == "off" {
 		n.HTTPListen = ""
+	}
+}
+
+// quorumRules checks where the quorum is against the roles of this node.
+func (n *Node) quorumRules(r *reader) {
+	isVoter := slices.ContainsFunc(n.Voters, func(v Voter) bool { return v.ID == n.ID })
+	switch {
+	case len(n.Voters) > 0 && n.Controller && !isVoter:
+		r.fail(fmt.Errorf("controller.quorum.voters: node %d is a controller and isn't among them: add %d@host:port, or take controller out of process.roles", n.ID, n.ID))
+	case isVoter && !n.Controller:
+		r.fail(fmt.Errorf("controller.quorum.voters: node %d is among them and isn't a controller: add controller to process.roles, or take it out", n.ID))
+	case !n.Controller && len(n.Voters) == 0 && len(n.BootstrapServers) == 0:
+		r.fail(errors.New("process.roles=broker: a broker alone must know where its controllers are: set controller.quorum.bootstrap.servers to their host:port"))
+	case n.Controller && !n.Broker && !n.QuorumConfigured:
+		r.fail(errors.New("process.roles=controller: a controller alone needs controller.quorum.bootstrap.servers (or controller.quorum.voters), with the addresses of all controllers"))
+	}
+	for i, v := range n.Voters {
+		if slices.ContainsFunc(n.Voters[:i], func(w Voter) bool { return w.ID == v.ID }) {
+			r.fail(fmt.Errorf("controller.quorum.voters: %d is there twice", v.ID))
+		}
 	}
 }
 
@@ -170,7 +184,7 @@ func (n *Node) fixed(r *reader) {
 		FetchMaxBytes: r.int32("fetch.max.bytes"), FetchSessionCacheSlots: r.int("max.incremental.fetch.session.cache.slots"),
 		MaxPartitionsPerRequest: r.int("max.request.partition.size.limit"),
 	}
-	n.Client = Client{RequestTimeout: r.ms("request.timeout.ms")}
+	n.Client = Client{RequestTimeout: r.ms("request.timeout.ms"), SetupTimeout: r.ms("socket.connection.setup.timeout.ms")}
 	n.Groups = Groups{
 		MinSessionTimeout: r.ms("group.min.session.timeout.ms"), MaxSessionTimeout: r.ms("group.max.session.timeout.ms"),
 		MaxSize: r.int("group.max.size"), InitialRebalanceDelay: r.ms("group.initial.rebalance.delay.ms"),
@@ -183,10 +197,20 @@ func (n *Node) fixed(r *reader) {
 	}
 	n.Quorum = Quorum{
 		BrokerHeartbeat: r.ms("broker.heartbeat.interval.ms"), BrokerSession: r.ms("broker.session.timeout.ms"),
+		RegistrationTimeout: r.ms("initial.broker.registration.timeout.ms"), SocketTimeout: r.ms("controller.socket.timeout.ms"),
+		ElectionTimeout: r.ms("controller.quorum.election.timeout.ms"), FetchTimeout: r.ms("controller.quorum.fetch.timeout.ms"),
+		RequestTimeout: r.ms("controller.quorum.request.timeout.ms"), RetryBackoff: r.ms("controller.quorum.retry.backoff.ms"),
+		AutoRebalance: r.bool("auto.leader.rebalance.enable"), RebalanceInterval: times(r.num("leader.imbalance.check.interval.seconds"), time.Second),
+		UncleanInterval: r.ms("unclean.leader.election.interval.ms"), AutoJoin: r.bool("controller.quorum.auto.join.enable"),
 		SnapshotMaxBytes:    r.num("metadata.log.max.record.bytes.between.snapshots"),
 		SnapshotMaxInterval: r.ms("metadata.log.max.snapshot.interval.ms"),
 	}
-	n.Replica = Replica{HighWatermarkInterval: r.ms("replica.high.watermark.checkpoint.interval.ms")}
+	n.Replica = Replica{
+		HighWatermarkInterval: r.ms("replica.high.watermark.checkpoint.interval.ms"), LagTimeMax: r.ms("replica.lag.time.max.ms"),
+		FetchWait: r.ms("replica.fetch.wait.max.ms"), FetchMinBytes: r.int32("replica.fetch.min.bytes"), FetchMaxBytes: r.int32("replica.fetch.max.bytes"),
+		FetchResponseBytes: r.int32("replica.fetch.response.max.bytes"), FetchBackoff: r.ms("replica.fetch.backoff.ms"), FetchTimeout: r.ms("replica.socket.timeout.ms"),
+		RackAware: r.text("replica.selector.class") == rackAwareSelector,
+	}
 	n.Mirror = MirrorNode{
 		CoordinatorWriteTimeout: r.ms("mirror.coordinator.write.timeout.ms"),
 		StatePartitions:         r.int32("mirror.state.topic.num.partitions"), StateReplicationFactor: r.int16("mirror.state.topic.replication.factor"),
@@ -223,6 +247,9 @@ func (n *Node) dynamic(r *reader) {
 		n.Log.CleanerBytesPerSecond = v.f
 	}
 	n.Mirror.RefreshInterval = r.ms("mirror.metadata.refresh.interval.ms")
+	n.Replica.Fetchers = r.int("num.replica.fetchers")
+	n.Replica.LeaderThrottle, n.Replica.FollowerThrottle = r.num("leader.replication.throttled.rate"), r.num("follower.replication.throttled.rate")
+	n.Replica.MoveRate = r.num("replica.alter.log.dirs.io.max.bytes.per.second")
 }
 
 // across checks rules between keys.
@@ -236,6 +263,13 @@ func (n *Node) across(r *reader) {
 	if n.Quorum.BrokerHeartbeat <= 0 || n.Quorum.BrokerSession <= n.Quorum.BrokerHeartbeat {
 		r.fail(fmt.Errorf("broker.session.timeout.ms=%d must be more than broker.heartbeat.interval.ms=%d, and both above 0: a broker would be fenced between two heartbeats",
 			n.Quorum.BrokerSession.Milliseconds(), n.Quorum.BrokerHeartbeat.Milliseconds()))
+	}
+	if n.Replica.FetchWait >= n.Replica.LagTimeMax {
+		r.fail(fmt.Errorf("replica.fetch.wait.max.ms=%d must be below replica.lag.time.max.ms=%d: followers would leave the ISR while they wait",
+			n.Replica.FetchWait.Milliseconds(), n.Replica.LagTimeMax.Milliseconds()))
+	}
+	if n.Replica.FetchTimeout < n.Replica.FetchWait {
+		r.fail(fmt.Errorf("replica.socket.timeout.ms=%d must be at least replica.fetch.wait.max.ms=%d", n.Replica.FetchTimeout.Milliseconds(), n.Replica.FetchWait.Milliseconds()))
 	}
 	if r.num("default.replication.factor") < 1 || r.num("default.replication.factor") > math.MaxInt16 {
 		r.fail(fmt.Errorf("default.replication.factor=%d must be from 1 to %d", r.num("default.replication.factor"), math.MaxInt16))

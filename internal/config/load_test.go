@@ -65,7 +65,7 @@ log.retention.check.interval.ms=300000
 	if len(notice.Unknown) != 0 {
 		t.Errorf("unknown keys: %v", notice.Unknown)
 	}
-	want := []string{"controller.quorum.bootstrap.servers", "inter.broker.listener.name", "num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir", "share.coordinator.state.topic.min.isr",
+	want := []string{"num.io.threads", "num.network.threads", "num.recovery.threads.per.data.dir", "share.coordinator.state.topic.min.isr",
 		"share.coordinator.state.topic.replication.factor", "socket.receive.buffer.bytes", "socket.send.buffer.bytes", "transaction.state.log.min.isr", "transaction.state.log.replication.factor"}
 	if d := cmp.Diff(want, notice.WithoutMeaning); d != "" {
 		t.Errorf("without meaning (-want +got):\n%s", d)
@@ -145,8 +145,15 @@ func TestLoadErrors(t *testing.T) {
 		{"nobody", "max.connections.per.ip=0", "max.connections.per.ip=0 would let nobody in"},
 		{"ids", "node.id=1\nbroker.id=2", "must be the same"},
 		{"generated id", "broker.id=-1", "ids aren't generated"},
-		{"roles", "process.roles=broker", "set process.roles=broker,controller"},
-		{"other voter", "controller.quorum.voters=2@h:1\ncontroller.listener.names=C\nlisteners=PLAINTEXT://h:1,C://h:2", "only 1@host:port"},
+		{"broker alone", "process.roles=broker", "set controller.quorum.bootstrap.servers"},
+		{"controller alone", "process.roles=controller\ncontroller.listener.names=C\nlisteners=C://h:2", "a controller alone needs controller.quorum.bootstrap.servers"},
+		{"other voter", "controller.quorum.voters=2@h:1\ncontroller.listener.names=C\nlisteners=PLAINTEXT://h:1,C://h:2", "node 1 is a controller and isn't among them"},
+		{"voter that is a broker", "process.roles=broker\ncontroller.quorum.voters=1@h:1\ncontroller.listener.names=C\nlisteners=PLAINTEXT://h:1", "isn't a controller"},
+		{"voter twice", "controller.quorum.voters=1@h:1,1@h:2\ncontroller.listener.names=C\nlisteners=PLAINTEXT://h:1,C://h:2", "1 is there twice"},
+		{"controller's broker listener", "process.roles=controller\ncontroller.quorum.bootstrap.servers=h:2\ncontroller.listener.names=C\nlisteners=PLAINTEXT://h:1,C://h:2", "PLAINTEXT isn't in controller.listener.names"},
+		{"broker's controller listener", "process.roles=broker\ncontroller.quorum.bootstrap.servers=h:2\ncontroller.listener.names=C\nlisteners=PLAINTEXT://h:1,C://h:2", "C belongs to the controller"},
+		{"selector", "replica.selector.class=com.example.Selector", "Java classes can't be loaded"},
+		{"fetch wait", "replica.fetch.wait.max.ms=30000", "must be below replica.lag.time.max.ms"},
 		{"voter", "controller.quorum.voters=h:1", "each entry must be id@host:port"},
 		{"dirs", "log.dirs=/a,/b/../a", "/a is there twice"},
 		{"sessions", "group.min.session.timeout.ms=10\ngroup.max.session.timeout.ms=5", "group.max.session.timeout.ms must be greater"},
@@ -302,5 +309,67 @@ func TestHostnameFails(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "set advertised.listeners=PLAINTEXT://HOST:9092") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestRoles: what nodes of one role need, and what is derived for them.
+func TestRoles(t *testing.T) {
+	ctl, _ := load(t, `
+process.roles=controller
+node.id=7
+controller.quorum.voters=7@c7:9093,8@c8:9093
+controller.listener.names=INTERNAL,CONTROLLER
+listeners=CONTROLLER://:9093,INTERNAL://10.0.0.7:9095
+advertised.listeners=CONTROLLER://c7.example:19093
+listener.security.protocol.map=INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT
+controller.quorum.fetch.timeout.ms=700
+controller.quorum.retry.backoff.ms=5
+controller.quorum.auto.join.enable=true
+auto.leader.rebalance.enable=false
+leader.imbalance.check.interval.seconds=7
+`)
+	if ctl.Broker || !ctl.Controller || len(ctl.Advertised) != 0 || len(ctl.Voters) != 2 || ctl.Voters[1] != (Voter{8, "c8", 9093}) {
+		t.Errorf("controller %+v", ctl)
+	}
+	// The first name is the listener that nodes connect to; what isn't advertised is reached where it listens.
+	want := []Listener{{"INTERNAL", "10.0.0.7", 9095, Plaintext, -1}, {"CONTROLLER", "c7.example", 19093, Plaintext, -1}}
+	if d := cmp.Diff(want, ctl.ControllerAdvertised); d != "" {
+		t.Errorf("the controller's listeners (-want +got):\n%s", d)
+	}
+	q := ctl.Quorum
+	if q.FetchTimeout != 700*time.Millisecond || q.ElectionTimeout != 500*time.Millisecond || q.RetryBackoff != 5*time.Millisecond || !q.AutoJoin || q.AutoRebalance || q.RebalanceInterval != 7*time.Second {
+		t.Errorf("quorum %+v", q)
+	}
+
+	broker, _ := load(t, `
+process.roles=broker
+node.id=3
+controller.quorum.bootstrap.servers=c7:9093,c8:9093
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://:9092,INSIDE://:9094
+listener.security.protocol.map=INSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT
+inter.broker.listener.name=INSIDE
+replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector
+num.replica.fetchers=3
+replica.lag.time.max.ms=4000
+replica.fetch.max.bytes=77
+leader.replication.throttled.rate=99
+`)
+	if !broker.Broker || broker.Controller || broker.InterBrokerListener != "INSIDE" || len(broker.Advertised) != 2 || len(broker.BootstrapServers) != 2 {
+		t.Errorf("broker %+v", broker)
+	}
+	r := broker.Replica
+	if !r.RackAware || r.Fetchers != 3 || r.LagTimeMax != 4*time.Second || r.FetchMaxBytes != 77 || r.FetchWait != 500*time.Millisecond || r.LeaderThrottle != 99 || r.FollowerThrottle != math.MaxInt64 {
+		t.Errorf("replica %+v", r)
+	}
+	after, notes := broker.WithDynamic(map[string]string{"num.replica.fetchers": "5", "follower.replication.throttled.rate": "10"}, nil)
+	if len(notes) != 0 || after.Replica.Fetchers != 5 || after.Replica.FollowerThrottle != 10 || after.Replica.LagTimeMax != 4*time.Second {
+		t.Errorf("after a dynamic change: %+v, %v", after.Replica, notes)
+	}
+	// Port 0 becomes the one that was bound, on both kinds of listeners.
+	both, _ := load(t, "listeners=PLAINTEXT://h:0,CONTROLLER://h:0\ncontroller.listener.names=CONTROLLER")
+	both = both.Advertise(map[string]int{"PLAINTEXT": 5, "CONTROLLER": 6})
+	if both.Advertised[0].Port != 5 || both.ControllerAdvertised[0].Port != 6 {
+		t.Errorf("bound ports: %v, %v", both.Advertised, both.ControllerAdvertised)
 	}
 }

@@ -66,7 +66,9 @@ type Node struct {
 	Listeners           []Listener // of the roles this node has; controller listeners included
 	Advertised          []Listener // broker listeners as advertised; host "" never occurs
 	ControllerListeners []string   // controller.listener.names, upper case
-	InterBrokerListener string     // name
+	// ControllerAdvertised are the controller's listeners as other nodes reach them, in the order of ControllerListeners.
+	ControllerAdvertised []Listener
+	InterBrokerListener  string // name
 
 	Socket   Socket
 	Client   Client
@@ -100,6 +102,7 @@ type Socket struct {
 // Client holds settings of connections that this node makes.
 type Client struct {
 	RequestTimeout time.Duration // request.timeout.ms: of requests forwarded for clients
+	SetupTimeout   time.Duration // socket.connection.setup.timeout.ms
 }
 
 // Groups holds group.* settings that group coordinators read.
@@ -152,12 +155,34 @@ type LogDirs struct {
 // Replica holds settings of partitions.
 type Replica struct {
 	HighWatermarkInterval time.Duration // replica.high.watermark.checkpoint.interval.ms
+	Fetchers              int           // num.replica.fetchers, for each leading broker; dynamic
+	LagTimeMax            time.Duration // replica.lag.time.max.ms
+	FetchWait             time.Duration // replica.fetch.wait.max.ms
+	FetchMinBytes         int32         // replica.fetch.min.bytes
+	FetchMaxBytes         int32         // replica.fetch.max.bytes: of a partition
+	FetchResponseBytes    int32         // replica.fetch.response.max.bytes
+	FetchBackoff          time.Duration // replica.fetch.backoff.ms
+	FetchTimeout          time.Duration // replica.socket.timeout.ms
+	RackAware             bool          // replica.selector.class is the rack aware one
+	LeaderThrottle        int64         // leader.replication.throttled.rate, bytes a second; dynamic
+	FollowerThrottle      int64         // follower.replication.throttled.rate, bytes a second; dynamic
+	MoveRate              int64         // replica.alter.log.dirs.io.max.bytes.per.second; dynamic
 }
 
 // Quorum holds settings between brokers and controllers.
 type Quorum struct {
 	BrokerHeartbeat     time.Duration // broker.heartbeat.interval.ms
 	BrokerSession       time.Duration // broker.session.timeout.ms
+	RegistrationTimeout time.Duration // initial.broker.registration.timeout.ms
+	SocketTimeout       time.Duration // controller.socket.timeout.ms
+	ElectionTimeout     time.Duration // controller.quorum.election.timeout.ms
+	FetchTimeout        time.Duration // controller.quorum.fetch.timeout.ms
+	RequestTimeout      time.Duration // controller.quorum.request.timeout.ms
+	RetryBackoff        time.Duration // controller.quorum.retry.backoff.ms
+	AutoRebalance       bool          // auto.leader.rebalance.enable
+	RebalanceInterval   time.Duration // leader.imbalance.check.interval.seconds
+	UncleanInterval     time.Duration // unclean.leader.election.interval.ms
+	AutoJoin            bool          // controller.quorum.auto.join.enable
 	SnapshotMaxBytes    int64         // metadata.log.max.record.bytes.between.snapshots
 	SnapshotMaxInterval time.Duration // metadata.log.max.snapshot.interval.ms, 0: only by size
 }

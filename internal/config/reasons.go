@@ -17,7 +17,6 @@ const (
 	whyProvider       = "Java classes can't be loaded, so ${...} would be taken as it stands: leave it out and write values into the file"
 	whyTier           = "there is no tiered storage: leave it out and give log.dirs the space that retention needs"
 	whyCordon         = "directories can't be cordoned in this release: leave it out"
-	whyQuorum         = "this release runs a quorum of one: leave it out"
 	whyRate           = "connections aren't slowed down in this release: leave it out, or use max.connections"
 	whyProtocols      = "only the classic group protocol is served by this release: classic must be in the list"
 	whyOffsetscodec   = "coordinators write uncompressed batches: leave it at 0"

@@ -83,7 +83,7 @@ var offsetsKeys = []Def{
 	key("offsets.retention.minutes", Int, "10080", atLeast(1), High, ReadOnly, Honoured, "Committed offsets of an empty group are removed after this long."),
 	key("offsets.topic.compression.codec", Int, "0", anything, High, ReadOnly, Refused, "Codec of coordinators' batches, by number.").why(whyOffsetscodec),
 	key("offsets.topic.num.partitions", Int, "50", atLeast(1), High, ReadOnly, Honoured, "Partitions of __consumer_offsets; fixed once the topic exists."),
-	key("offsets.topic.replication.factor", Short, "3", atLeast(1), High, ReadOnly, Honoured, "Replicas of __consumer_offsets, at most the number of brokers when it is created."),
+	key("offsets.topic.replication.factor", Short, "3", atLeast(1), High, ReadOnly, Honoured, "Replicas of __consumer_offsets. With fewer brokers it begins with as many as there are, and gets the rest when they join."),
 	key("offsets.topic.segment.bytes", Int, "104857600", atLeast(1), High, ReadOnly, Honoured, "Segment size of __consumer_offsets."),
 }
 

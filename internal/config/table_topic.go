@@ -12,10 +12,10 @@ var topicKeys = []Def{
 	key("file.delete.delay.ms", Long, "60000", atLeast(0), Medium, ClusterWide, Honoured, "Delay before files of a deleted segment are removed."),
 	key("flush.messages", Long, "9223372036854775807", atLeast(1), Medium, ClusterWide, Honoured, "Records after which the log is synced to disk before they are acknowledged; 1 syncs every produce, in groups."),
 	key("flush.ms", Long, "9223372036854775807", atLeast(0), Medium, ClusterWide, Honoured, "Longest time that a record stays unsynced."),
-	key("follower.replication.throttled.replicas", List, "", throttled(), Medium, ClusterWide, WithoutMeaning, "Followers whose replication traffic is limited. There are no followers yet."),
+	key("follower.replication.throttled.replicas", List, "", throttled(), Medium, ClusterWide, Honoured, "Followers whose replication traffic is limited by follower.replication.throttled.rate, as partition:broker pairs or *."),
 	key("index.interval.bytes", Int, "4096", atLeast(0), Medium, ClusterWide, Honoured, "Bytes of log between two entries of the offset index."),
 	key("internal.segment.bytes", Int, null, anything, Medium, ClusterWide, WithoutMeaning, "Segment size, for Kafka's own tests.").internal(),
-	key("leader.replication.throttled.replicas", List, "", throttled(), Medium, ClusterWide, WithoutMeaning, "Leaders whose replication traffic is limited. There are no followers yet."),
+	key("leader.replication.throttled.replicas", List, "", throttled(), Medium, ClusterWide, Honoured, "Followers to whom a leader's traffic is limited by leader.replication.throttled.rate, as partition:broker pairs or *."),
 	key("local.retention.bytes", Long, "-2", atLeast(-2), Medium, ClusterWide, WithoutMeaning, "Local part of retention.bytes with tiered storage."),
 	key("local.retention.ms", Long, "-2", atLeast(-2), Medium, ClusterWide, WithoutMeaning, "Local part of retention.ms with tiered storage."),
 	key("max.compaction.lag.ms", Long, "9223372036854775807", atLeast(1), Medium, ClusterWide, Honoured, "A record is compacted at the latest after this long."),
@@ -39,7 +39,7 @@ var topicKeys = []Def{
 	key("segment.index.bytes", Int, "10485760", atLeast(4), Medium, ClusterWide, Honoured, "Largest size of an index file; a full one rolls the segment."),
 	key("segment.jitter.ms", Long, "0", atLeast(0), Medium, ClusterWide, Honoured, "Random part taken off segment.ms."),
 	key("segment.ms", Long, "604800000", atLeast(1), Medium, ClusterWide, Honoured, "Age at which a new segment begins."),
-	key("unclean.leader.election.enable", Boolean, "false", anything, Medium, ClusterWide, WithoutMeaning, "A replica outside the ISR may become leader, losing records. A partition with one replica has no such replica."),
+	key("unclean.leader.election.enable", Boolean, "false", anything, Medium, ClusterWide, Honoured, "A replica outside the ISR may become leader, losing records, when no other can."),
 }
 
 // groupConfigKeys are the configs of a group.

@@ -18,8 +18,10 @@ type Options struct {
 	Listener net.Listener
 	Registry *prometheus.Registry
 	// Ready is nil when the node can serve clients, else says what is missing.
-	Ready  func() error
-	Logger *slog.Logger
+	Ready func() error
+	// Degraded says what isn't as it should be though clients are served, a line each. Nil: nothing ever is.
+	Degraded func() []string
+	Logger   *slog.Logger
 }
 
 // Server answers /metrics, /healthz, /readyz, and /debug/pprof to callers on this machine.
@@ -39,7 +41,13 @@ func New(o Options) *Server {
 			answer(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
-		answer(w, http.StatusOK, "ok")
+		text := "ok"
+		if o.Degraded != nil {
+			for _, line := range o.Degraded() {
+				text += "\ndegraded: " + line
+			}
+		}
+		answer(w, http.StatusOK, text)
 	})
 	mux.HandleFunc("/debug/pprof/", local(pprof.Index))
 	mux.HandleFunc("/debug/pprof/cmdline", local(pprof.Cmdline))

@@ -25,18 +25,21 @@ type session struct {
 
 // Registration asks to register a broker.
 type Registration struct {
-	BrokerID      int32
-	ClusterID     string
-	Incarnation   ids.UUID
-	Endpoints     []meta.Endpoint
-	Features      []meta.FeatureRange
-	Rack          *string
-	LogDirs       []ids.UUID
-	PreviousEpoch int64 // -1 if the broker's last stop was not clean
+	BrokerID    int32
+	ClusterID   string
+	Incarnation ids.UUID
+	Endpoints   []meta.Endpoint
+	Features    []meta.FeatureRange
+	Rack        *string
+	LogDirs     []ids.UUID
+	// PreviousEpoch is the broker epoch of the last clean shutdown, -1 if the last stop was
+	// not clean.
+	PreviousEpoch int64
 }
 
 // RegisterBroker registers a broker's incarnation, fenced. The reply is its broker epoch,
-// an int64. Leaderships of an earlier incarnation end.
+// an int64. Leaderships of an earlier incarnation end, and so do its memberships in ISRs;
+// unless PreviousEpoch proves that it stopped cleanly, those in ELRs as well.
 func (s *State) RegisterBroker(now time.Time, r Registration) machine.Result {
 	img := s.Image()
 	if err := s.checkRegistration(img, now, r); err != nil {
@@ -48,13 +51,18 @@ func (s *State) RegisterBroker(now time.Time, r Registration) machine.Result {
 		EndPoints: r.Endpoints, Features: r.Features, Rack: r.Rack, LogDirs: r.LogDirs, Fenced: true,
 	}
 	recs := []meta.Record{rec}
-	old := img.Broker(r.BrokerID)
-	switch {
-	case old == nil:
-	case old.IncarnationID == r.Incarnation:
+	if old := img.Broker(r.BrokerID); old != nil && old.IncarnationID == r.Incarnation {
 		rec.Fenced, rec.InControlledShutdown = old.Fenced, old.ShuttingDown
-	default:
-		recs = s.leaveISRs(img, r.BrokerID, recs, everywhere)
+		next := &meta.Broker{LogDirs: r.LogDirs}
+		recs = s.spread(img, event{leaves: r.BrokerID, distrusted: true, joins: -1, chosen: inDir(r.BrokerID, func(d ids.UUID) bool {
+			return !next.HasDir(d)
+		})}, recs)
+	} else {
+		// KIP-966: only who names the epoch it stopped with has lost nothing.
+		clean := old != nil && old.Epoch == r.PreviousEpoch
+		if mutant != "unclean" {
+			recs = s.spread(img, event{leaves: r.BrokerID, distrusted: !clean, joins: -1}, recs)
+		}
 	}
 	se := s.touch(r.BrokerID, now)
 	se.shutdownOffset, se.offset = -1, -1
@@ -81,27 +89,15 @@ func (s *State) checkRegistration(img *meta.Image, now time.Time, r Registration
 		}
 		seen[d] = true
 	}
-	for name, level := range img.Features() {
-		if !supports(r.Features, name, level) {
-			return api.Errorf(api.UnsupportedVersion, "broker %d does not support %s at the cluster's level %d",
-				r.BrokerID, name, level)
-		}
+	if err := checkFeatures(img, fmt.Sprintf("broker %d", r.BrokerID), r.Features); err != nil {
+		return err
 	}
 	old, se := img.Broker(r.BrokerID), s.sessions[r.BrokerID]
-	if old != nil && old.IncarnationID != r.Incarnation && !old.Fenced && se != nil && se.contact &&
+	if old != nil && old.IncarnationID != r.Incarnation && !old.Fenced && !old.ShuttingDown && se != nil && se.contact &&
 		now.Sub(se.heard) < s.o.SessionTimeout {
 		return api.Errorf(api.DuplicateBrokerRegistration, "another broker with id %d is running", r.BrokerID)
 	}
 	return nil
-}
-
-func supports(features []meta.FeatureRange, name string, level int16) bool {
-	for _, f := range features {
-		if f.Name == name {
-			return f.Min <= level && level <= f.Max
-		}
-	}
-	return false
 }
 
 // Heartbeat tells the controller of a broker's state and wishes.
@@ -169,7 +165,7 @@ func checkBroker(img *meta.Image, id int32, epoch int64) (*meta.Broker, error) {
 func (s *State) shutDown(img *meta.Image, b *meta.Broker) []meta.Record {
 	s.o.Logger.Info("broker shuts down", "broker", b.ID, "epoch", b.Epoch)
 	recs := []meta.Record{&meta.BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, InControlledShutdown: 1}}
-	return s.leaveISRs(img, b.ID, recs, everywhere)
+	return s.spread(img, event{leaves: b.ID, joins: -1}, recs)
 }
 
 // shutdownDone reports whether every live broker knows that the leaderships have moved.
@@ -191,7 +187,7 @@ func anyOnline(b *meta.Broker, dirs []ids.UUID) bool {
 }
 
 // dirsOffline takes failed directories out of the broker's registration, and the broker
-// out of the ISRs and leaderships of what lies there (KIP-858). A broker whose last
+// out of the ISRs, ELRs and leaderships of what lies there (KIP-858). A broker whose last
 // directory fails is about to stop by itself; its registration keeps it.
 func (s *State) dirsOffline(img *meta.Image, b *meta.Broker, failed []ids.UUID) []meta.Record {
 	online := slices.DeleteFunc(slices.Clone(b.LogDirs), func(d ids.UUID) bool { return slices.Contains(failed, d) })
@@ -200,81 +196,32 @@ func (s *State) dirsOffline(img *meta.Image, b *meta.Broker, failed []ids.UUID) 
 	}
 	s.o.Logger.Warn("log directories of a broker are offline", "broker", b.ID, "directories", failed)
 	recs := []meta.Record{&meta.BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, LogDirs: online}}
-	return s.leaveISRs(img, b.ID, recs, func(p *meta.Partition) bool {
-		i := slices.Index(p.Replicas, b.ID)
-		return i < len(p.Dirs) && slices.Contains(failed, p.Dirs[i])
-	})
+	return s.spread(img, event{leaves: b.ID, distrusted: true, joins: -1, chosen: inDir(b.ID, func(d ids.UUID) bool {
+		return slices.Contains(failed, d)
+	})}, recs)
+}
+
+// inDir chooses the partitions whose replica on the broker lies in one of some directories.
+func inDir(broker int32, dir func(ids.UUID) bool) func(p *meta.Partition) bool {
+	return func(p *meta.Partition) bool {
+		i := slices.Index(p.Replicas, broker)
+		return i >= 0 && i < len(p.Dirs) && dir(p.Dirs[i])
+	}
 }
 
 // fence ends a broker's leaderships and memberships in ISRs.
 func (s *State) fence(img *meta.Image, b *meta.Broker) []meta.Record {
 	s.o.Logger.Info("broker is fenced", "broker", b.ID, "epoch", b.Epoch)
 	recs := []meta.Record{&meta.BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, Fenced: meta.FenceBroker}}
-	return s.leaveISRs(img, b.ID, recs, everywhere)
+	return s.spread(img, event{leaves: b.ID, joins: -1}, recs)
 }
 
-// unfence lets a broker lead: partitions without a leader that have it in their ISR get it.
+// unfence lets a broker lead: partitions without a leader that may have it get it.
 func (s *State) unfence(img *meta.Image, b *meta.Broker) []meta.Record {
 	s.o.Logger.Info("broker is unfenced", "broker", b.ID, "epoch", b.Epoch)
+	s.soon(raiseTimer, raiseDelay, s.raise)
 	recs := []meta.Record{&meta.BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, Fenced: meta.UnfenceBroker}}
-	for t := range img.Topics() {
-		for i, p := range t.Partitions {
-			at := slices.Index(p.Replicas, b.ID)
-			if p.Leader == meta.NoLeader && slices.Contains(p.ISR, b.ID) && inOnlineDir(b, p, at) {
-				r := meta.NewPartitionChange(t.ID, int32(i))
-				r.Leader, r.LeaderEpoch = b.ID, p.LeaderEpoch+1
-				recs = append(recs, r)
-			}
-		}
-	}
-	return recs
-}
-
-// everywhere chooses all partitions.
-func everywhere(*meta.Partition) bool { return true }
-
-// leaveISRs appends the changes that take a broker out of the ISRs of the chosen
-// partitions, except where it is the last member, and out of their leaderships.
-func (s *State) leaveISRs(img *meta.Image, broker int32, recs []meta.Record, chosen func(*meta.Partition) bool) []meta.Record {
-	for t := range img.Topics() {
-		for i, p := range t.Partitions {
-			if !slices.Contains(p.ISR, broker) || !chosen(p) {
-				continue
-			}
-			r := meta.NewPartitionChange(t.ID, int32(i))
-			isr := p.ISR
-			if len(isr) > 1 {
-				isr = without(isr, broker)
-				r.ISR = isr
-			}
-			if p.Leader == broker || p.Leader == meta.NoLeader {
-				if leader := elect(img, p, isr, broker); leader != p.Leader {
-					r.Leader, r.LeaderEpoch = leader, p.LeaderEpoch+1
-				}
-			}
-			if r.ISR != nil || r.Leader != meta.NoLeaderChange {
-				recs = append(recs, r)
-			}
-		}
-	}
-	return recs
-}
-
-// elect returns the first replica in assignment order that is in the ISR, may lead, lies in
-// a directory that is online, and isn't the one to avoid.
-func elect(img *meta.Image, p *meta.Partition, isr []int32, avoid int32) int32 {
-	for i, r := range p.Replicas {
-		if r != avoid && slices.Contains(isr, r) && active(img, r) && inOnlineDir(img.Broker(r), p, i) {
-			return r
-		}
-	}
-	return meta.NoLeader
-}
-
-// inOnlineDir reports whether the replica p.Replicas[i], on b, isn't known to lie in a
-// failed directory.
-func inOnlineDir(b *meta.Broker, p *meta.Partition, i int) bool {
-	return i >= len(p.Dirs) || b.HasDir(p.Dirs[i])
+	return s.spread(img, event{leaves: -1, joins: b.ID}, recs)
 }
 
 // active reports whether a broker may lead.
@@ -305,12 +252,17 @@ func (s *State) touch(broker int32, now time.Time) *session {
 func (s *State) watch(broker int32, now time.Time) {
 	se := s.touch(broker, now)
 	se.contact = false
+	if img := s.Image(); img.Broker(broker).ShuttingDown {
+		se.shutdownOffset = img.Offset // at most that much was written when it moved away
+	}
 }
+
+func sessionTimer(broker int32) string { return fmt.Sprintf("session-%d", broker) }
 
 func (s *State) arm(broker int32, se *session, now time.Time, d time.Duration) {
 	se.deadline = now.Add(d)
 	if s.timers != nil {
-		s.timers.After(fmt.Sprintf("session-%d", broker), d, func(now time.Time) machine.Result {
+		s.timers.After(sessionTimer(broker), d, func(now time.Time) machine.Result {
 			return s.Expire(now, broker)
 		})
 	}

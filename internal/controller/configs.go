@@ -108,6 +108,10 @@ func (s *State) PlanConfigs(r AlterResource) ([]meta.Record, *api.Error) {
 	if r.Resource.Type == meta.ResourceClusterMirror && len(next) == 0 {
 		return nil, api.Errorf(api.InvalidRequest, "%s must keep at least one config, since it exists by having any; delete the mirror instead", resourceText(r.Resource))
 	}
+	recs = append(recs, s.elrChanges(img, r.Resource, keys, next)...)
+	if slices.Contains(keys, uncleanKey) {
+		s.soon(uncleanTimer, 0, s.electLeaderless) // when the change has been applied
+	}
 	if r.Internal {
 		return recs, nil
 	}
@@ -119,6 +123,43 @@ func (s *State) PlanConfigs(r AlterResource) ([]meta.Record, *api.Error) {
 		return nil, err
 	}
 	return recs, nil
+}
+
+// elrChanges are the partitions whose ISR suffices by a new min.insync.replicas: their high
+// watermark moves again, so what left the ISR is no longer eligible (KIP-966).
+func (s *State) elrChanges(img *meta.Image, r meta.Resource, keys []string, next map[string]string) []meta.Record {
+	if !slices.Contains(keys, minISRKey) {
+		return nil
+	}
+	var recs []meta.Record
+	change := func(t *meta.Topic, value string) {
+		for i, p := range t.Partitions {
+			if len(p.ELR) == 0 || p.Leader == meta.NoLeader {
+				continue
+			}
+			c := s.plan(img, t, int32(i))
+			c.minISR = s.parseMinISR(value)
+			if rec := c.record(); rec != nil {
+				recs = append(recs, rec)
+			}
+		}
+	}
+	cluster := img.Config(meta.ResourceBroker, "")[minISRKey]
+	switch {
+	case r.Type == meta.ResourceTopic:
+		value, ok := next[minISRKey]
+		if !ok {
+			value = cluster
+		}
+		change(img.TopicByName(r.Name), value)
+	case r.Type == meta.ResourceBroker && r.Name == "":
+		for t := range img.Topics() {
+			if _, own := img.Config(meta.ResourceTopic, t.Name)[minISRKey]; !own {
+				change(t, next[minISRKey])
+			}
+		}
+	}
+	return recs
 }
 
 // changed returns the resource's entries as the changes make them.

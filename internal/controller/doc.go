@@ -12,8 +12,16 @@
 // the topic) is asked through [Guard]; further commands, such as those on mirrors, are
 // functions over a State handed to [Service.Do].
 //
+// What follows from a change of a partition's ISR, replicas or brokers is decided in one
+// place, [plan]: the eligible leader replicas (ELR, KIP-966), the leader, and whether a
+// reassignment is complete. While the ISR is smaller than min.insync.replicas the leaders'
+// high watermark stands, so whoever leaves the ISR has all of it and stays eligible, until
+// its broker stops without a clean shutdown, or its directory fails.
+//
 // Invariants:
-//   - a partition's leader is in its ISR, its ISR is within its replicas and never empty;
+//   - a partition's leader is in its ISR, and ISR, ELR and last known leaders are replicas,
+//     never all three empty;
+//   - the ELR is empty when the ISR has min.insync.replicas members;
 //   - leader epochs and partition epochs only grow;
 //   - a fenced broker leads nothing;
 //   - a broker epoch is never given twice.

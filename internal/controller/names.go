@@ -1,11 +1,6 @@
 package controller
 
-import (
-	"strings"
-
-	"milena/internal/api"
-	"milena/internal/meta"
-)
+import "milena/internal/api"
 
 // maxTopicName is how long a topic's name may be: the rest of a file name's 255 bytes is
 // for the partition number and the deletion mark.
@@ -29,23 +24,4 @@ func CheckTopicName(name string) *api.Error {
 		}
 	}
 	return nil
-}
-
-// collision finds an existing topic whose name differs only in '.' against '_', since
-// metrics can't tell them apart; "" if there is none.
-func collision(img *meta.Image, name string) string {
-	i := strings.IndexAny(name, "._")
-	if i < 0 {
-		return ""
-	}
-	flat := strings.ReplaceAll(name, ".", "_")
-	for t := range img.TopicsFrom(name[:i]) {
-		if !strings.HasPrefix(t.Name, name[:i]) {
-			break
-		}
-		if t.Name != name && strings.ReplaceAll(t.Name, ".", "_") == flat {
-			return t.Name
-		}
-	}
-	return ""
 }

@@ -30,6 +30,21 @@ type Options struct {
 	SessionTimeout time.Duration
 	// DeleteTopics allows deleting topics (delete.topic.enable).
 	DeleteTopics bool
+	// MinISR is min.insync.replicas where the metadata doesn't set it. Default 1.
+	MinISR int
+	// UncleanElection is unclean.leader.election.enable where the metadata doesn't set it.
+	UncleanElection bool
+	// UncleanInterval is how often partitions without a leader are tried again
+	// (unclean.leader.election.interval.ms). Default 5 min.
+	UncleanInterval time.Duration
+	// RebalanceInterval is how often leaderships are moved back to the preferred replicas
+	// (leader.imbalance.check.interval.seconds), 0 for never (auto.leader.rebalance.enable).
+	RebalanceInterval time.Duration
+	// InternalTopics returns the topics whose replication factor is raised as brokers join;
+	// nil: none.
+	InternalTopics func(img *meta.Image) []InternalTopic
+	// Features are the levels this controller supports. Default [Features].
+	Features []meta.FeatureRange
 	// Bootstrap are the first records of an empty metadata log: the feature levels the
 	// cluster was formatted with.
 	Bootstrap []meta.Record
@@ -57,6 +72,7 @@ const (
 	OpCreatePartitions OpKind = iota + 1
 	OpDeleteTopic
 	OpAlterConfigs
+	OpUpdateFeature
 )
 
 // Op is a change that a client asked for.
@@ -67,6 +83,9 @@ type Op struct {
 	// Resource and Keys are set for OpAlterConfigs: the keys that would change.
 	Resource meta.Resource
 	Keys     []string
+	// Feature and Level are set for OpUpdateFeature: the level it would get.
+	Feature string
+	Level   int16
 }
 
 // Guard refuses a change by returning an error. It must depend on nothing but its
@@ -88,10 +107,19 @@ func New(o Options) *State {
 	if o.SessionTimeout <= 0 {
 		o.SessionTimeout = 9 * time.Second
 	}
+	if o.MinISR <= 0 {
+		o.MinISR = 1
+	}
+	if o.UncleanInterval <= 0 {
+		o.UncleanInterval = 5 * time.Minute
+	}
+	if o.Features == nil {
+		o.Features = Features()
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &State{o: o, draft: meta.Empty(o.ClusterID).Draft(), sessions: map[int32]*session{}}
+	return &State{o: o, draft: meta.Empty(o.ClusterID).Untracked(), sessions: map[int32]*session{}}
 }
 
 // Bind implements machine.Binder.
@@ -113,13 +141,15 @@ func (s *State) Apply(offset int64, r machine.Record) {
 	}
 }
 
-// Loaded implements machine.Machine: every broker's session begins afresh.
+// Loaded implements machine.Machine: every broker's session begins afresh, and so do the
+// periodic tasks.
 func (s *State) Loaded(now time.Time) {
 	for b := range s.Image().Brokers() {
 		if !b.Fenced {
 			s.watch(b.ID, now)
 		}
 	}
+	s.startPeriodic()
 }
 
 // Activate is the first command of a leadership: it takes back a transaction that an

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"milena/internal/api"
@@ -47,6 +48,7 @@ type TopicResult struct {
 func (s *State) CreateTopics(_ time.Time, topics []NewTopic, validateOnly bool) machine.Result {
 	topics, twice := once(topics, func(t NewTopic) string { return t.Name })
 	usedIDs := map[ids.UUID]bool{}
+	alike := map[string]string{} // the request's names by what metrics show of them
 	var recs []meta.Record
 	var results []TopicResult
 	room := maxNewPartitions
@@ -59,7 +61,13 @@ func (s *State) CreateTopics(_ time.Time, topics []NewTopic, validateOnly bool) 
 		if res.Err == nil && usedIDs[res.ID] {
 			add, res = nil, TopicResult{Name: t.Name, Err: api.Errorf(api.InvalidRequest, "topic id %s is in the request more than once", t.ID)}
 		}
-		usedIDs[res.ID] = true
+		flat := strings.ReplaceAll(t.Name, ".", "_")
+		if other := alike[flat]; res.Err == nil && other != "" {
+			add, res = nil, TopicResult{Name: t.Name, Err: collides(t.Name, other)}
+		}
+		if res.Err == nil {
+			usedIDs[res.ID], alike[flat] = true, t.Name
+		}
 		room -= int(res.Partitions)
 		results = append(results, res)
 		recs = append(recs, add...)
@@ -138,8 +146,8 @@ func (s *State) checkNewTopic(img *meta.Image, t NewTopic) *api.Error {
 	if img.TopicByName(t.Name) != nil {
 		return api.Errorf(api.TopicAlreadyExists, "topic %s exists already", t.Name)
 	}
-	if other := collision(img, t.Name); other != "" {
-		return api.Errorf(api.InvalidTopicException, "topic %s collides with the existing topic %s: '.' and '_' are the same in metrics", t.Name, other)
+	if other := img.TopicAlike(t.Name); other != "" {
+		return collides(t.Name, other)
 	}
 	if !t.ID.IsZero() {
 		switch other := img.TopicByID(t.ID); {
@@ -164,6 +172,10 @@ func (s *State) checkNewTopic(img *meta.Image, t NewTopic) *api.Error {
 		return configError(err)
 	}
 	return nil
+}
+
+func collides(name, other string) *api.Error {
+	return api.Errorf(api.InvalidTopicException, "topic %s collides with topic %s: '.' and '_' are the same in metrics", name, other)
 }
 
 // assign returns the replicas of each partition of a new topic.
@@ -335,9 +347,14 @@ type DeleteTopic struct {
 }
 
 // DeleteTopics deletes each topic that may be. The reply is a []TopicResult in the order
-// of topics.
+// of topics. One that is named more than once is refused, once, and stays.
 func (s *State) DeleteTopics(_ time.Time, topics []DeleteTopic) machine.Result {
-	seen := map[ids.UUID]bool{}
+	times, told := map[ids.UUID]int{}, map[ids.UUID]bool{}
+	for _, t := range topics {
+		if topic, err := s.checkDelete(t); err == nil {
+			times[topic.ID]++
+		}
+	}
 	var recs []meta.Record
 	var results []TopicResult
 	for _, t := range topics {
@@ -345,10 +362,12 @@ func (s *State) DeleteTopics(_ time.Time, topics []DeleteTopic) machine.Result {
 		res := TopicResult{Name: t.Name, ID: t.ID, Err: err}
 		switch {
 		case err != nil:
-		case seen[topic.ID]:
+		case told[topic.ID]:
+			continue
+		case times[topic.ID] > 1:
+			told[topic.ID] = true
 			res.Err = api.Errorf(api.InvalidRequest, "topic %s is in the request more than once", topic.Name)
 		default:
-			seen[topic.ID] = true
 			res.Name, res.ID = topic.Name, topic.ID
 			recs = append(recs, &meta.RemoveTopicRecord{TopicID: topic.ID})
 		}

@@ -222,12 +222,12 @@ func TestDeleteTopics(t *testing.T) {
 	b.up(1)
 	made := b.create(topic("a", 1, 1), topic("b", 1, 1), topic("c", 1, 1), topic("guarded", 1, 1))
 	got, _ := b.run(b.s.DeleteTopics(b.now, []DeleteTopic{
-		{Name: "a"}, {ID: made[1].ID}, {Name: "z"}, {ID: ids.UUID{0: 99}}, {Name: "c", ID: made[2].ID}, {}, {Name: "a"}, {Name: "guarded"},
+		{Name: "a"}, {ID: made[1].ID}, {Name: "z"}, {ID: ids.UUID{0: 99}}, {Name: "c", ID: made[2].ID}, {}, {Name: "c"}, {Name: "guarded"}, {ID: made[2].ID},
 	})).([]TopicResult)
 	want := []api.Code{api.NoError, api.NoError, api.UnknownTopicOrPartition, api.UnknownTopicID, api.InvalidRequest, api.InvalidRequest, api.InvalidRequest, api.PolicyViolation}
 	for i, r := range got {
-		if code(r.Err) != want[i] {
-			t.Errorf("%d: %v, want %v", i, r.Err, want[i])
+		if i >= len(want) || code(r.Err) != want[i] {
+			t.Errorf("%d: %v", i, r.Err)
 		}
 	}
 	if got[1].Name != "b" || b.s.Image().TopicCount() != 2 {

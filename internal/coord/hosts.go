@@ -1,10 +1,13 @@
 // Package coord hosts coordinators: one state machine (machine.Machine) for each partition of an internal topic that
 // this broker leads. A shard is loaded when the broker becomes the partition's leader, at each new leader epoch again,
-// and unloaded when it ceases to be; after a failure of its log it is dropped and replayed.
+// and unloaded when it ceases to be; after a failure of its log it is dropped and replayed. A shard whose log has a record
+// of a newer release refuses to load: going on without the record could undo what it says.
 package coord
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -16,8 +19,12 @@ import (
 	"milena/internal/meta"
 )
 
-// reloadDelay is how long a shard whose log failed, though this broker still leads it, waits before it loads again.
-const reloadDelay = time.Second
+const (
+	// reloadDelay is how long a shard whose log failed, though this broker still leads it, waits before it loads again.
+	reloadDelay = time.Second
+	// unknownDelay is the same for a log with a record that this release doesn't know: somebody has to deal with that first.
+	unknownDelay = time.Minute
+)
 
 // Log is the log of one partition during one leadership.
 type Log interface {
@@ -150,6 +157,7 @@ type Shard[M machine.Machine] struct {
 	ctx       context.Context
 	cancel    context.CancelFunc
 	current   atomic.Pointer[serving[M]] // nil while there is no runtime
+	refused   atomic.Pointer[api.Error]  // why the log can't be loaded by this release, nil if it can
 }
 
 type serving[M machine.Machine] struct {
@@ -160,41 +168,56 @@ type serving[M machine.Machine] struct {
 // Partition is the shard's partition of the topic.
 func (s *Shard[M]) Partition() int32 { return s.partition }
 
+// serving returns the machine that serves, or why there is none: machine.ErrLoading, or COORDINATOR_NOT_AVAILABLE with the
+// record of a newer release.
+func (s *Shard[M]) serving() (*serving[M], error) {
+	if refused := s.refused.Load(); refused != nil {
+		return nil, refused
+	}
+	if sv := s.current.Load(); sv != nil {
+		return sv, nil
+	}
+	return nil, machine.ErrLoading
+}
+
 // Do runs a command on the shard's machine and returns its reply once what it depends on is committed. While the shard
-// loads the error is machine.ErrLoading; if its leadership ends it is machine.ErrLost.
+// loads the error is machine.ErrLoading; if its leadership ends it is machine.ErrLost; if its log has a record of a newer
+// release, COORDINATOR_NOT_AVAILABLE with that record's name.
 func (s *Shard[M]) Do(ctx context.Context, cmd func(m M) machine.Command) (any, error) {
-	sv := s.current.Load()
-	if sv == nil {
-		return nil, machine.ErrLoading
+	sv, err := s.serving()
+	if err != nil {
+		return nil, err
 	}
 	return sv.rt.Do(ctx, cmd(sv.m))
 }
 
-// Submit runs a command on the shard's machine; done gets its reply as from machine.Runtime.Submit, machine.ErrLoading
-// while there is no machine.
+// Submit runs a command on the shard's machine; done gets its reply as from machine.Runtime.Submit, and the errors of Do.
 func (s *Shard[M]) Submit(cmd func(m M) machine.Command, done func(any, error)) {
-	if sv := s.current.Load(); sv != nil {
-		sv.rt.Submit(context.Background(), cmd(sv.m), done)
+	sv, err := s.serving()
+	if err != nil {
+		done(nil, err)
 		return
 	}
-	done(nil, machine.ErrLoading)
+	sv.rt.Submit(context.Background(), cmd(sv.m), done)
 }
 
 // SubmitNow is Submit for commands such as heartbeats: it overtakes queued commands and waits for no commit.
 func (s *Shard[M]) SubmitNow(cmd func(m M) machine.Command, done func(any, error)) {
-	if sv := s.current.Load(); sv != nil {
-		sv.rt.SubmitNow(context.Background(), cmd(sv.m), done)
+	sv, err := s.serving()
+	if err != nil {
+		done(nil, err)
 		return
 	}
-	done(nil, machine.ErrLoading)
+	sv.rt.SubmitNow(context.Background(), cmd(sv.m), done)
 }
 
 // DoNow is Do with the rules of SubmitNow.
 func (s *Shard[M]) DoNow(ctx context.Context, cmd func(m M) machine.Command) (any, error) {
-	if sv := s.current.Load(); sv != nil {
-		return sv.rt.DoNow(ctx, cmd(sv.m))
+	sv, err := s.serving()
+	if err != nil {
+		return nil, err
 	}
-	return nil, machine.ErrLoading
+	return sv.rt.DoNow(ctx, cmd(sv.m))
 }
 
 // Machine returns the machine that serves now, for what it keeps for other goroutines; false while there is none.
@@ -213,16 +236,32 @@ func (s *Shard[M]) run() {
 		if s.ctx.Err() != nil {
 			return
 		}
+		delay := reloadDelay
+		var unknown *machine.UnknownRecordError
 		if code, _ := api.CodeOf(err); code == api.NotLeaderOrFollower {
 			log.Debug("coordinator lost its partition", "error", err) // metadata is about to say so too, and ends the shard
+		} else if errors.As(err, &unknown) {
+			delay = unknownDelay
+			s.refuse(unknown, log)
 		} else {
 			log.Warn("coordinator failed, loading again", "error", err)
 		}
 		select {
 		case <-s.ctx.Done():
 			return
-		case <-time.After(reloadDelay):
+		case <-time.After(delay):
 		}
+	}
+}
+
+// refuse has every command answered with the record that keeps the shard from serving.
+func (s *Shard[M]) refuse(unknown *machine.UnknownRecordError, log *slog.Logger) {
+	e := &api.Error{Code: api.CoordinatorNotAvailable, Err: unknown, Message: fmt.Sprintf(
+		"the coordinator of %s-%d does not serve, since a newer release must have written its log: %v; run that release again", s.h.opts.Topic, s.partition, unknown)}
+	before := s.refused.Swap(e)
+	if before == nil || before.Message != e.Message {
+		log.Error("coordinator does not serve: its log has a record that this release doesn't know; run the release that wrote it",
+			"offset", unknown.Offset, "record", unknown.Err)
 	}
 }
 
@@ -247,6 +286,7 @@ func (s *Shard[M]) serve(log *slog.Logger) error {
 	}
 	mo.Hooks.Loaded = func(records int, d time.Duration) {
 		log.Debug("coordinator loaded", "records", records, "duration", d)
+		s.refused.Store(nil)
 		if o.LoadTime != nil {
 			o.LoadTime(d)
 		}

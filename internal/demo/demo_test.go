@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -106,6 +108,30 @@ func TestLive(t *testing.T) {
 			t.Errorf("the picture never showed %q", want)
 		}
 	}
+}
+
+// The traffic isn't ended before the group has read: a group that is slow to join has nothing to compare otherwise.
+func TestAwaitRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &traffic{stop: func() {}}
+		began := time.Now()
+		go func() {
+			time.Sleep(9 * time.Second)
+			tr.consumed.Add(1)
+		}()
+		if err := tr.awaitRead(t.Context()); err != nil || time.Since(began) < 9*time.Second {
+			t.Errorf("waited %s: %v", time.Since(began), err)
+		}
+		if err := (&traffic{stop: func() {}}).awaitRead(t.Context()); err == nil || !strings.Contains(err.Error(), "group billing") {
+			t.Errorf("a group that never reads: %v", err)
+		}
+		tr = &traffic{stop: func() {}}
+		tr.fail(errors.New("no broker"))
+		began = time.Now()
+		if err := tr.awaitRead(t.Context()); err != nil || time.Since(began) != 0 {
+			t.Errorf("traffic that failed was waited for %s: %v", time.Since(began), err)
+		}
+	})
 }
 
 func batch(t *testing.T, base int64, value string) record.Batch {

@@ -49,7 +49,7 @@ func (d *demo) playLive(ctx context.Context) error {
 	d.say("a producer writes %d records a second to the source, group billing reads them", liveRate)
 	for _, step := range []func(context.Context) error{
 		func(ctx context.Context) error { return pause(ctx, min(headStart, d.o.Steady)) }, d.createMirror, d.awaitMirroring,
-		func(ctx context.Context) error { return pause(ctx, d.o.Steady) },
+		func(ctx context.Context) error { return pause(ctx, d.o.Steady) }, on.awaitRead,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -147,6 +147,21 @@ func startTraffic(ctx context.Context, c *cluster) (*traffic, error) {
 func (t *traffic) end() {
 	t.stop()
 	<-t.done
+}
+
+// awaitRead waits until the group has read something. On a busy machine its first join can take longer than the traffic was
+// meant to last, and a group that never read has no offsets to compare.
+func (t *traffic) awaitRead(ctx context.Context) error {
+	err := eventually(ctx, 30*time.Second, func(context.Context) error {
+		if err := t.failure(); err != nil || t.consumed.Load() > 0 {
+			return nil // a failure is told by whoever ends the traffic
+		}
+		return errors.New("it has read nothing yet")
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for group billing: %w", err)
+	}
+	return nil
 }
 
 func (t *traffic) fail(err error) {

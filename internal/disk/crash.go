@@ -122,3 +122,11 @@ func tear(data, p []byte, off int, rnd *rand.Rand) []byte {
 	}
 	return data
 }
+
+// Kill ends the process that uses the disk, not the machine: what was written stays, open handles fail, locks are free.
+func (m *Mem) Kill() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gen++
+	m.locks = map[string]bool{}
+}

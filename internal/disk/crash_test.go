@@ -276,3 +276,33 @@ func TestFaults(t *testing.T) {
 		t.Errorf("content %q after failed writes", got)
 	}
 }
+
+func TestKillKeepsWhatWasWritten(t *testing.T) {
+	m := NewMem(1)
+	f, err := m.Create("/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write([]byte("written, not synced")); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := m.Lock("/lock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = lock
+	m.Kill()
+	if _, err := f.Write([]byte("x")); err == nil {
+		t.Error("a handle of the killed process still writes")
+	}
+	if _, err := m.Lock("/lock"); err != nil {
+		t.Errorf("the killed process still holds its lock: %v", err)
+	}
+	if b, err := ReadFile(m, "/f"); err != nil || string(b) != "written, not synced" {
+		t.Errorf("after a kill: %q, %v", b, err)
+	}
+	m.Crash()
+	if ok, err := Exists(m, "/f"); err != nil || ok {
+		t.Errorf("a kill made the file durable: %v", err)
+	}
+}

@@ -107,6 +107,13 @@ func OutOfFiles(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
+// Full says that err is a lack of space: what was to be written isn't, or not
+// whole, and the disk is well. From a Sync it is no such thing: bytes that were
+// written may be lost.
+func Full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
 // WriteFileAtomic replaces a file's content so that after a crash either the old
 // or the new content is there, whole: temporary file beside it (path + ".tmp"),
 // sync, rename, sync of the directory.

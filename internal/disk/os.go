@@ -104,7 +104,7 @@ func (osFS) Lock(name string) (io.Closer, error) {
 		_ = f.Close() // as above
 		return nil, err
 	}
-	if _, err := f.WriteAt([]byte(pid), 0); err != nil {
+	if _, err := f.WriteAt([]byte(pid), 0); err != nil && !Full(err) { // without space for it only the pid is unknown
 		_ = f.Close() // as above
 		return nil, err
 	}

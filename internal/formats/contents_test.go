@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -73,20 +74,20 @@ type rig struct {
 
 func start(t *testing.T, fsys disk.FS, props map[string]string) *rig {
 	t.Helper()
-	r, err := tryStart(t, fsys, props)
+	r, err := tryStart(t, fsys, props, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func tryStart(t *testing.T, fsys disk.FS, props map[string]string) (*rig, error) {
+func tryStart(t *testing.T, fsys disk.FS, props map[string]string, log *slog.Logger) (*rig, error) {
 	t.Helper()
 	conf, _, err := config.Load(props, config.Env{Hostname: os.Hostname})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := node.Options{Config: conf, FS: fsys, Version: "test"}
+	o := node.Options{Config: conf, FS: fsys, Version: "test", Logger: log}
 	if props["mirrors"] == "cut off" {
 		o.Dial = func(context.Context, string, string) (net.Conn, error) {
 			return nil, errors.New("this test has no network")

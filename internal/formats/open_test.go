@@ -1,14 +1,25 @@
 package formats
 
 import (
+	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"hash/crc32"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"milena/internal/api"
+	"milena/internal/mirrormsg"
 )
 
 // open runs a node on a copy of a data directory, without a way to reach other machines.
@@ -142,7 +153,10 @@ func TestNewerVersionsAreRefused(t *testing.T) {
 		{"recovery-point-offset-checkpoint", text("0\n", "9\n"), []string{"recovery-point-offset-checkpoint", "version 9"}},
 		{"replication-offset-checkpoint", text("0\n", "9\n"), []string{"replication-offset-checkpoint", "version 9"}},
 		{"log-start-offset-checkpoint", text("0\n", "9\n"), []string{"log-start-offset-checkpoint", "version 9"}},
+		{"cleaner-offset-checkpoint", text("0\n", "9\n"), []string{"cleaner-offset-checkpoint", "version 9"}},
 		{"codecs-0/partition.metadata", text("version: 0", "version: 9"), []string{"partition.metadata", "version 9"}},
+		{"codecs-0/*.snapshot", func(b []byte) []byte { return append([]byte{0, 9}, b[2:]...) }, []string{".snapshot", "version 9"}},
+		{".kafka_cleanshutdown", text(`"version":0`, `"version":9`), []string{".kafka_cleanshutdown", "version 9"}},
 		{"codecs-0/leader-epoch-checkpoint", text("0\n", "9\n"), []string{"leader-epoch-checkpoint", "version 9"}},
 		{"quorum/identity", binary32(8, -1), []string{"identity", "version 9"}},
 		{"quorum/*.quorum", binary32(8, -1), []string{".quorum", "snapshot format version 9"}},
@@ -159,7 +173,7 @@ func TestNewerVersionsAreRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, err := tryStart(t, nil, props)
+			_, err := tryStart(t, nil, props, nil)
 			if err == nil {
 				t.Fatal("a newer version was opened")
 			}
@@ -170,4 +184,94 @@ func TestNewerVersionsAreRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Rule: a record of a newer release in an internal topic keeps its partition's coordinator from serving, by name; the rest of
+// the node serves.
+func TestNewerRecordsAreRefused(t *testing.T) {
+	for topic, c := range map[string]struct {
+		key, value, want string
+		ask              func(*rig) (api.Code, error)
+	}{
+		"__consumer_offsets": {"\x00\x03\x00\x05admin", "\x00\x00\x00\x00\x00\x01\x00", "type 3 (Kafka's ConsumerGroupMetadata) version 0", (*rig).askGroup},
+		"__mirror_state":     {"\x00\x02rest", "\x00\x09rest", "type 2 version 9", (*rig).askMirror},
+	} {
+		t.Run(topic, func(t *testing.T) {
+			var log lockedBuffer
+			props := isolated(t, filepath.Join(formatDir(newest), "data"))
+			r := start(t, nil, props)
+			eventually(t, func() error { return refusedWith(r, c.ask, api.NoError) })
+			cl := client(t, r.n, kgo.ClientID("__admin_client"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+			produce(t, cl, &kgo.Record{Topic: topic, Key: []byte(c.key), Value: []byte(c.value)})
+			r.n.Kill()
+			r, err := tryStart(t, nil, props, slog.New(slog.NewTextHandler(&log, nil)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, func() error { return refusedWith(r, c.ask, api.CoordinatorNotAvailable) })
+			for _, want := range []string{"topic=" + topic, "partition=0", "offset=", c.want} {
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("the log does not say %q:\n%s", want, log.String())
+				}
+			}
+			if len(r.records(t, "codecs", 0).Records) == 0 {
+				t.Error("other topics are not served")
+			}
+		})
+	}
+}
+
+func refusedWith(r *rig, ask func(*rig) (api.Code, error), want api.Code) error {
+	code, err := ask(r)
+	if err == nil && code != want {
+		err = fmt.Errorf("code %s, want %s", code.Name(), want.Name())
+	}
+	return err
+}
+
+// askGroup fetches the offsets of a group, without a client's retries.
+func (r *rig) askGroup() (api.Code, error) {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	g := kmsg.NewOffsetFetchRequestGroup()
+	g.Group = "admin"
+	req.Groups = append(req.Groups, g)
+	resp, err := r.cl.Broker(1).Request(context.Background(), req)
+	if err != nil {
+		return 0, err
+	}
+	return api.Code(resp.(*kmsg.OffsetFetchResponse).Groups[0].ErrorCode), nil
+}
+
+// askMirror reads the state of a mirror partition from its coordinator.
+func (r *rig) askMirror() (api.Code, error) {
+	req := &mirrormsg.ReadMirrorStatesRequest{MirrorName: "dr", Topics: []mirrormsg.ReadMirrorStatesTopic{
+		{TopicName: "mirrored", Partitions: []mirrormsg.ReadMirrorStatesPartition{mirrormsg.NewReadMirrorStatesPartition()}},
+	}}
+	resp, err := r.cl.Broker(1).Request(context.Background(), req)
+	if err != nil {
+		return 0, err
+	}
+	m := resp.(*mirrormsg.ReadMirrorStatesResponse)
+	if m.ErrorCode != 0 {
+		return api.Code(m.ErrorCode), nil
+	}
+	return api.Code(m.Topics[0].Partitions[0].ErrorCode), nil
+}
+
+// lockedBuffer is a bytes.Buffer for several goroutines.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
 }

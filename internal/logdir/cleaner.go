@@ -17,7 +17,9 @@ func (s *Set) cleanerLoop() {
 			if l == nil {
 				break
 			}
-			s.clean(l, broken)
+			if !s.clean(l, broken) {
+				break
+			}
 		}
 		wait := max(s.cleaner.Load().Backoff, 100*time.Millisecond)
 		select {
@@ -52,23 +54,29 @@ func (s *Set) dirtiest(now time.Time, broken map[*partlog.Log]bool) *partlog.Log
 	return best
 }
 
-func (s *Set) clean(l *partlog.Log, broken map[*partlog.Log]bool) {
+// clean compacts l and reports whether it makes sense to go on at once.
+func (s *Set) clean(l *partlog.Log, broken map[*partlog.Log]bool) bool {
 	began := time.Now()
 	o := *s.cleaner.Load()
 	st, err := l.Compact(partlog.CompactOptions{Now: began, MapBytes: o.DedupeBytes, Pace: s.pacer()})
 	if errors.Is(err, partlog.ErrStopped) {
-		return
+		return true
+	}
+	if e := s.entry(l.Topic(), l.Partition()); passing(err) && e != nil {
+		s.failIO(e.dir, err)
+		return false
 	}
 	if err == nil && st.To <= st.From {
 		err = errors.New("compaction made no progress")
 	}
 	if err != nil {
 		s.uncleanable(l, err, broken)
-		return
+		return true
 	}
 	s.log.Info("log compacted", "topic", l.Topic(), "partition", l.Partition(), "from", st.From, "to", st.To,
 		"records", st.Records, "kept", st.Kept, "read", st.Read, "written", st.Written, "took", time.Since(began))
 	s.checkpoint()
+	return true
 }
 
 func (s *Set) uncleanable(l *partlog.Log, err error, broken map[*partlog.Log]bool) {

@@ -23,10 +23,13 @@ func (s *Set) lockName(tp TopicPartition) (unlock func()) {
 	return sync.OnceFunc(m.Unlock)
 }
 
-// GetOrCreate returns the log of a partition, creating it in the online
-// directory with the fewest logs. A log of another topic id under the same
-// name is what is left of a deleted topic: it is deleted first.
-func (s *Set) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.Config) (*partlog.Log, error) {
+// GetOrCreate returns the log of a partition, creating it in the directory
+// named, or where that is not one of ours in the one that was asked for by
+// Prefer or has the fewest logs. While a directory is offline a log that isn't
+// assigned to an online one is not created: it may lie in the other. A log of
+// another topic id under the same name is what is left of a deleted topic: it
+// is deleted first.
+func (s *Set) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.Config, in ids.UUID) (*partlog.Log, error) {
 	tp := TopicPartition{topic, partition}
 	defer s.lockName(tp)()
 	if e := s.entry(topic, partition); e != nil {
@@ -40,11 +43,11 @@ func (s *Set) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.
 			return nil, err
 		}
 	}
-	d, placed := s.pickDir()
-	defer placed()
-	if d == nil {
-		return nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline, Message: "no log directory is online for " + tp.String()}
+	d, placed, err := s.pickDir(tp, in)
+	if err != nil {
+		return nil, err
 	}
+	defer placed()
 	if err := s.forget(d, tp); err != nil {
 		s.failIO(d, err)
 		return nil, storageError(tp, err)
@@ -68,9 +71,10 @@ func storageError(tp TopicPartition, err error) error {
 	return &api.Error{Code: api.KafkaStorageError, Message: fmt.Sprintf("create log of %s: %v", tp, err), Err: err}
 }
 
-// pickDir is the online directory with the fewest logs, those being made
-// included, nil if none is online. placed is called when the log is listed.
-func (s *Set) pickDir() (best *dir, placed func()) {
+// pickDir chooses the directory of a new log: the assigned one, the preferred
+// one, or the online directory with the fewest logs, those being made included.
+// placed is called when the log is listed.
+func (s *Set) pickDir(tp TopicPartition, in ids.UUID) (best *dir, placed func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := map[*dir]int{}
@@ -79,20 +83,44 @@ func (s *Set) pickDir() (best *dir, placed func()) {
 			n[e.dir]++
 		}
 	}
+	preferred := s.preferred[tp]
+	offline := false
 	for _, d := range s.dirs {
-		if d.online() && (best == nil || n[d]+d.creating < n[best]+best.creating) {
+		if !d.online() {
+			offline = true
+			continue
+		}
+		if d.id == in && !in.IsReserved() {
+			best = d
+			break
+		}
+		if d.id == preferred && !preferred.IsZero() {
 			best = d
 		}
 	}
+	delete(s.preferred, tp)
+	assigned := best != nil && best.id == in
+	switch {
+	case assigned:
+	case offline && (in == ids.LostDir || !in.IsReserved()):
+		return nil, nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline,
+			Message: "a log directory is offline, and " + tp.String() + " is assigned to one that isn't online"}
+	case best == nil:
+		for _, d := range s.dirs {
+			if d.online() && (best == nil || n[d]+d.creating < n[best]+best.creating) {
+				best = d
+			}
+		}
+	}
 	if best == nil {
-		return nil, func() {}
+		return nil, nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline, Message: "no log directory is online for " + tp.String()}
 	}
 	best.creating++
 	return best, func() {
 		s.mu.Lock()
 		best.creating--
 		s.mu.Unlock()
-	}
+	}, nil
 }
 
 // forget removes offsets of an earlier partition of this name from the
@@ -112,6 +140,7 @@ func (s *Set) forget(d *dir, tp TopicPartition) error {
 func (s *Set) Delete(topic string, partition int32) error {
 	tp := TopicPartition{topic, partition}
 	defer s.lockName(tp)()
+	s.dropFuture(tp)
 	e := s.entry(topic, partition)
 	if e == nil {
 		return nil
@@ -128,7 +157,11 @@ func (s *Set) moveAside(tp TopicPartition, e *entry, suffix string) (to string, 
 		return "", s.failed(e.dir, err)
 	}
 	to = e.dir.file(s.asideName(tp, suffix))
-	if err := s.o.FS.Rename(e.log.Dir(), to); err != nil {
+	err = s.o.FS.Rename(e.log.Dir(), to)
+	if disk.Full(err) && suffix == deleteSuffix { // a longer name may need space
+		to, err = e.log.Dir(), s.o.FS.RemoveAll(e.log.Dir())
+	}
+	if err != nil {
 		return "", s.failed(e.dir, err)
 	}
 	if err := s.o.FS.SyncDir(e.dir.path); err != nil {
@@ -172,7 +205,7 @@ func (s *Set) deleteLocked(tp TopicPartition, e *entry) error {
 }
 
 func (s *Set) failed(d *dir, err error) error {
-	s.failDir(d, err)
+	s.failIO(d, err)
 	return &api.Error{Code: api.KafkaStorageError, Message: err.Error(), Err: err}
 }
 
@@ -212,17 +245,28 @@ func (s *Set) failDir(d *dir, err error) {
 	})
 }
 
-// failIO is failDir, but for too many open files, which are no fault of the disk.
+// failIO is failDir, but for what is no fault of the disk and passes: too many
+// open files, and no space left. The caller tries again.
 func (s *Set) failIO(d *dir, err error) {
-	if disk.OutOfFiles(err) {
+	switch {
+	case disk.OutOfFiles(err):
 		s.log.Error("too many open files: raise the limit (ulimit -n)", "dir", d.path, "error", err)
-		return
+	case disk.Full(err):
+		if now := time.Now().UnixNano(); now-d.fullAt.Load() >= int64(time.Minute) {
+			d.fullAt.Store(now)
+			s.log.Error("the disk of a log directory is full: checkpoints stay as they were, and no log can be created", "dir", d.path, "error", err)
+		}
+	default:
+		s.failDir(d, err)
 	}
-	s.failDir(d, err)
 }
+
+// passing reports whether err says nothing about the disk.
+func passing(err error) bool { return disk.OutOfFiles(err) || disk.Full(err) }
 
 // dropLogs closes the logs of a directory that failed.
 func (s *Set) dropLogs(d *dir) {
+	s.closeFutures(d)
 	s.mu.Lock()
 	var gone []*partlog.Log
 	for tp, e := range s.logs {

@@ -43,6 +43,7 @@ type dir struct {
 	// run through the reserve between two polls.
 	budget atomic.Int64
 	readAt atomic.Int64 // when the free space was last read, Unix nanoseconds
+	fullAt atomic.Int64 // when it was last logged that the disk is full, Unix nanoseconds
 	clean  bool         // the last process shut down cleanly
 	epoch  int64
 
@@ -54,6 +55,7 @@ type dir struct {
 	// points and cleaned points as last written.
 	ckpt             sync.Mutex
 	written, cleaned offsets
+	cleanedLost      bool // the file of cleaned points was damaged and isn't written anew yet
 }
 
 func (d *dir) online() bool { return d.failed.Load() == nil }
@@ -107,6 +109,7 @@ func openDir(o *Options, path string) (d *dir, err error) {
 		if errors.Is(err, errDamaged) {
 			o.Logger.Warn("checkpoint is damaged and left out", "dir", path, "error", err)
 			*c.to, err = nil, nil
+			d.cleanedLost = d.cleanedLost || c.file == cleanerFile
 		}
 		if err != nil {
 			return nil, err
@@ -160,6 +163,17 @@ func parseDirName(name string) (TopicPartition, bool) {
 	return TopicPartition{name[:i], int32(n)}, true
 }
 
+// vouched reports whether the recovery points in the file are none too high for
+// the logs as they were found.
+func (d *dir) vouched(logs map[TopicPartition]*partlog.Log) bool {
+	for tp, l := range logs {
+		if d.point(tp) > l.RecoveryPoint() {
+			return false
+		}
+	}
+	return true
+}
+
 // writeOffsets writes recovery points, log start offsets and cleaned points of
 // the logs in the directory.
 func (d *dir) writeOffsets(fsys disk.FS, logs map[TopicPartition]*partlog.Log) error {
@@ -178,11 +192,11 @@ func (d *dir) writeOffsets(fsys disk.FS, logs map[TopicPartition]*partlog.Log) e
 			cleaned[tp] = c
 		}
 	}
-	if !maps.Equal(cleaned, d.cleaned) {
+	if d.cleanedLost || !maps.Equal(cleaned, d.cleaned) {
 		if err := writeCheckpoint(fsys, d.file(cleanerFile), cleaned); err != nil {
 			return err
 		}
-		d.cleaned = cleaned
+		d.cleaned, d.cleanedLost = cleaned, false
 	}
 	if err := writeCheckpoint(fsys, d.file(recoveryFile), points); err != nil {
 		return err

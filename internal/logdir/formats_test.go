@@ -177,7 +177,7 @@ func writeSample(t *testing.T, dir string) {
 	}
 	c := partlog.DefaultConfig()
 	c.SegmentBytes, c.IndexInterval = 2000, 200
-	l, err := s.GetOrCreate(ids.UUID{1}, "plain", 0, c)
+	l, err := s.GetOrCreate(ids.UUID{1}, "plain", 0, c, ids.UnassignedDir)
 	must(t, err)
 	for i := range 60 {
 		val := fmt.Appendf(nil, "value-%d", i)
@@ -193,7 +193,7 @@ func writeSample(t *testing.T, dir string) {
 		must(t, err)
 	}
 	c.Compact, c.Delete, c.SegmentBytes = true, false, 900
-	l, err = s.GetOrCreate(ids.UUID{2}, "compacted", 0, c)
+	l, err = s.GetOrCreate(ids.UUID{2}, "compacted", 0, c, ids.UnassignedDir)
 	must(t, err)
 	for i := range 40 {
 		val := fmt.Appendf(nil, "value-%d", i)

@@ -88,6 +88,8 @@ type FormatOptions struct {
 	NodeID    int32
 	ClusterID string
 	NewID     func() (ids.UUID, error) // directory ids
+	// DirectoryID are the ids of directories whose id is given, by path.
+	DirectoryID map[string]ids.UUID
 	// IgnoreFormatted leaves directories alone that are formatted for the same cluster and node.
 	IgnoreFormatted bool
 }
@@ -113,9 +115,12 @@ func Format(o FormatOptions) error {
 		}
 	}
 	for _, dir := range todo {
-		id, err := o.NewID()
-		if err != nil {
-			return err
+		id, given := o.DirectoryID[dir]
+		if !given {
+			var err error
+			if id, err = o.NewID(); err != nil {
+				return err
+			}
 		}
 		if err := o.FS.Mkdir(dir); err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"milena/internal/disk"
 	"milena/internal/partlog"
 )
 
@@ -51,6 +50,26 @@ func (r *running) flushSoon(l *partlog.Log) {
 	r.mu.Lock()
 	r.flush[l] = true
 	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// flushLater is flushSoon at the next housekeeping.
+func (r *running) flushLater(l *partlog.Log) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.flush[l] = true
+}
+
+// wakeFlusher tries what flushLater put off.
+func (r *running) wakeFlusher() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.flush) == 0 {
+		return
+	}
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -137,7 +156,9 @@ func (s *Set) flushLoop() {
 			return
 		case <-s.run.wake:
 			for _, l := range s.run.takeFlushes() {
-				_ = l.Flush(-1) // a failure took the directory offline and was reported
+				if err := l.Flush(-1); passing(err) { // any other failure took the directory offline and was reported
+					s.run.flushLater(l)
+				}
 			}
 		}
 	}
@@ -188,12 +209,13 @@ func (s *Set) retention(now time.Time) {
 // housekeeping reads the free space, removes what was deleted, and closes idle files.
 func (s *Set) housekeeping(now time.Time) {
 	s.readSpace()
+	s.run.wakeFlusher()
 	for _, e := range s.list() {
 		_ = e.log.Reap(now) // as in flushLoop
 		e.log.CloseIdle(now)
 	}
 	for _, path := range s.run.due(now) {
-		if err := s.o.FS.RemoveAll(path); disk.OutOfFiles(err) {
+		if err := s.o.FS.RemoveAll(path); passing(err) {
 			s.run.removeLater(path, now.Add(time.Minute))
 		} else if err != nil {
 			s.Fail(path, err)
@@ -278,6 +300,7 @@ func (s *Set) Close(ctx context.Context, clean bool, brokerEpoch int64) error {
 	if s.o.Registerer != nil {
 		s.o.Registerer.Unregister(s.metrics)
 	}
+	s.closeFutures(nil)
 	var errs []error
 	for _, d := range s.dirs {
 		errs = append(errs, s.closeDir(ctx, d, clean, brokerEpoch))

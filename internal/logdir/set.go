@@ -80,6 +80,10 @@ type Set struct {
 
 	mu   sync.RWMutex // guards logs; never held across I/O
 	logs map[TopicPartition]*entry
+	// preferred are the directories that AlterReplicaLogDirs named for replicas
+	// that aren't here yet; guarded by mu.
+	preferred map[TopicPartition]ids.UUID
+	futures   map[TopicPartition]*entry // copies that are to replace logs; guarded by mu
 
 	// names serialises creation and deletion of one partition.
 	names [64]sync.Mutex
@@ -100,7 +104,7 @@ type entry struct {
 // directory that can't be read is offline from the start, unless none is left;
 // one that is locked, foreign, not formatted or of a newer format fails the call.
 func Open(o Options) (*Set, error) {
-	s := &Set{o: o, log: o.Logger, logs: make(map[TopicPartition]*entry), seed: maphash.MakeSeed()}
+	s := &Set{o: o, log: o.Logger, logs: make(map[TopicPartition]*entry), preferred: make(map[TopicPartition]ids.UUID), futures: make(map[TopicPartition]*entry), seed: maphash.MakeSeed()}
 	s.cleaner.Store(&o.Cleaner)
 	s.run.init()
 	s.metrics = newCollector(s)
@@ -166,6 +170,7 @@ func (s *Set) openDirs() error {
 // loadAll opens every log, directories and logs in parallel, and then writes
 // the recovery points that hold now.
 func (s *Set) loadAll() error {
+	s.finishMoves()
 	var g errgroup.Group
 	for _, d := range s.dirs {
 		if d.online() {
@@ -183,6 +188,10 @@ func (s *Set) loadDir(d *dir) error {
 	}
 	if err == nil {
 		err = d.writeOffsets(s.o.FS, s.logsOf(d))
+		if passing(err) && d.vouched(s.logsOf(d)) {
+			s.failIO(d, err)
+			err = nil
+		}
 	}
 	if err != nil {
 		s.log.Error("log directory is offline", "dir", d.path, "error", err)
@@ -232,7 +241,12 @@ func (s *Set) loadLogs(d *dir) error {
 
 // openLog opens a log with what all logs of a directory have in common.
 func (s *Set) openLog(d *dir, tp TopicPartition, o partlog.Options) (*partlog.Log, error) {
-	o.FS, o.Dir, o.Topic, o.Partition, o.Logger = s.o.FS, d.file(tp.String()), tp.Topic, tp.Partition, s.log
+	return s.openAt(d, tp.String(), tp, o)
+}
+
+// openAt is openLog for a log in the directory of that name.
+func (s *Set) openAt(d *dir, name string, tp TopicPartition, o partlog.Options) (*partlog.Log, error) {
+	o.FS, o.Dir, o.Topic, o.Partition, o.Logger = s.o.FS, d.file(name), tp.Topic, tp.Partition, s.log
 	o.OnError = func(err error) { s.failDir(d, err) }
 	o.FlushSoon = s.run.flushSoon
 	o.Checkpoint = func() error { return d.writeOffsets(s.o.FS, s.logsOf(d)) }

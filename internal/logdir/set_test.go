@@ -1,6 +1,7 @@
 package logdir
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,7 +54,7 @@ func open(t testing.TB, o Options) *Set {
 
 func create(t testing.TB, s *Set, topic string, p int32) *partlog.Log {
 	t.Helper()
-	l, err := s.GetOrCreate(topicID, topic, p, partlog.DefaultConfig())
+	l, err := s.GetOrCreate(topicID, topic, p, partlog.DefaultConfig(), ids.UnassignedDir)
 	must(t, err)
 	return l
 }
@@ -281,7 +283,7 @@ func TestDelete(t *testing.T) {
 		}
 		// Another topic of the same name replaces what is there.
 		add(t, s.Get("t", 0), 2)
-		l, err := s.GetOrCreate(ids.UUID{9}, "t", 0, partlog.DefaultConfig())
+		l, err := s.GetOrCreate(ids.UUID{9}, "t", 0, partlog.DefaultConfig(), ids.UnassignedDir)
 		must(t, err)
 		if l.EndOffset() != 0 || l.TopicID() != (ids.UUID{9}) {
 			t.Fatalf("end %d id %s", l.EndOffset(), l.TopicID())
@@ -413,7 +415,7 @@ func TestFlushAfterRollAndByTime(t *testing.T) {
 		s.Start(t.Context())
 		c := partlog.DefaultConfig()
 		c.SegmentBytes = 200
-		l, err := s.GetOrCreate(topicID, "t", 0, c)
+		l, err := s.GetOrCreate(topicID, "t", 0, c, ids.UnassignedDir)
 		must(t, err)
 		add(t, l, 10)
 		synctest.Wait()
@@ -469,7 +471,7 @@ func TestCleanerLoop(t *testing.T) {
 		s.Start(t.Context())
 		c := partlog.DefaultConfig()
 		c.Compact, c.Delete, c.SegmentBytes = true, false, 1000
-		l, err := s.GetOrCreate(topicID, "t", 0, c)
+		l, err := s.GetOrCreate(topicID, "t", 0, c, ids.UnassignedDir)
 		must(t, err)
 		for range 200 {
 			b, err := record.Build(record.BuilderOptions{}, record.Record{Timestamp: time.Now().UnixMilli(), Key: []byte("k"), Value: []byte("v")})
@@ -496,6 +498,32 @@ func TestCleanerLoop(t *testing.T) {
 		}
 		must(t, s.Close(context.Background(), true, 1))
 	})
+}
+
+// A damaged checkpoint is told of once: the next clean stop has written them anew, one without entries too.
+func TestDamagedCheckpointsAreWrittenAnew(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a")
+	s := open(t, options(mem, "/a"))
+	add(t, create(t, s, "t", 0), 3)
+	must(t, s.Close(t.Context(), true, 1))
+	for _, name := range []string{recoveryFile, startFile, cleanerFile} { // the replicas write high watermarks
+		must(t, disk.WriteFileAtomic(mem, "/a/"+name, []byte("0\nscribbles")))
+	}
+	for _, want := range []int{3, 0} {
+		var log bytes.Buffer
+		o := options(mem, "/a")
+		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		s := open(t, o)
+		s.Start(t.Context())
+		if l := create(t, s, "t", 0); l.EndOffset() != 3 {
+			t.Errorf("the log ends at %d", l.EndOffset())
+		}
+		must(t, s.Close(t.Context(), true, 1))
+		if n := strings.Count(log.String(), "checkpoint is damaged"); n != want {
+			t.Errorf("%d checkpoints are damaged, want %d\n%s", n, want, log.String())
+		}
+	}
 }
 
 func TestStrayLogsAreSetAside(t *testing.T) {
@@ -545,4 +573,132 @@ func TestSavedLogStartSurvivesACrash(t *testing.T) {
 		t.Fatalf("log start %d", start)
 	}
 	must(t, s.Close(t.Context(), false, -1))
+}
+
+// A disk without a free byte is no broken disk: checkpoints and new logs wait.
+func TestFullDiskIsNotAFailedDirectory(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a")
+	s := open(t, options(mem, "/a"))
+	l := create(t, s, "t", 0)
+	add(t, l, 3)
+	create(t, s, "v", 0)
+	free, total, err := mem.Free("/a")
+	must(t, err)
+	mem.SetCapacity(total - free)
+	s.checkpoint()
+	_ = s.CheckpointHighWatermarks(func(string, int32) (int64, bool) { return 3, true })
+	if _, err := s.GetOrCreate(topicID, "u", 0, partlog.DefaultConfig(), ids.UnassignedDir); err == nil {
+		t.Fatal("a log was created on a full disk")
+	}
+	must(t, s.Delete("v", 0))
+	_ = l.Flush(-1) // the epochs' file finds no space
+	s.housekeeping(time.Now())
+	s.retention(time.Now())
+	if d := s.Dirs()[0]; !d.Online {
+		t.Fatalf("the directory went offline: %v", d.Err)
+	}
+	if l.Failed() != nil {
+		t.Fatalf("the log failed: %v", l.Failed())
+	}
+	mem.SetCapacity(total)
+	add(t, l, 1)
+	create(t, s, "u", 0)
+	must(t, s.CheckpointHighWatermarks(func(string, int32) (int64, bool) { return 4, true }))
+	must(t, s.Close(t.Context(), true, 1))
+}
+
+// A node starts and stops on a full disk, after a crash and after a clean stop; only the mark of a clean stop finds no place.
+func TestStartOnAFullDisk(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		mem := disk.NewMem(1)
+		formatted(t, mem, "/a")
+		s := open(t, options(mem, "/a"))
+		l := create(t, s, "t", 0)
+		add(t, l, 3)
+		must(t, l.Flush(-1))
+		must(t, s.Close(t.Context(), clean, 1))
+		free, total, err := mem.Free("/a")
+		must(t, err)
+		mem.SetCapacity(total - free)
+		s = open(t, options(mem, "/a"))
+		if d := s.Dirs()[0]; !d.Online || s.Get("t", 0).EndOffset() != 3 {
+			t.Fatalf("clean %v: %+v", clean, d)
+		}
+		if err := s.Close(t.Context(), true, 2); err != nil && !disk.Full(err) {
+			t.Errorf("clean %v: close: %v", clean, err)
+		}
+		mem.SetCapacity(total)
+		s = open(t, options(mem, "/a"))
+		if n := s.Get("t", 0).EndOffset(); n != 3 {
+			t.Errorf("clean %v: the log ends at %d", clean, n)
+		}
+		must(t, s.Close(t.Context(), true, 3))
+	}
+}
+
+// After a clean stop no record is read: what recovery would read is what a crash may have lost.
+func TestCleanStartReadsNoSegment(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a")
+	s := open(t, options(mem, "/a"))
+	c := partlog.DefaultConfig()
+	c.SegmentBytes, c.IndexInterval = 2000, 100
+	l, err := s.GetOrCreate(topicID, "t", 0, c, ids.UnassignedDir)
+	must(t, err)
+	add(t, l, 200)
+	size := l.Size()
+	read := func(clean bool) int64 {
+		t.Helper()
+		var n atomic.Int64
+		o := options(disk.Faulty(mem, func(op disk.Op, name string) error {
+			if op == disk.OpRead && strings.HasSuffix(name, ".log") {
+				n.Add(1)
+			}
+			return nil
+		}), "/a")
+		s := open(t, o)
+		if got := s.Get("t", 0).EndOffset(); got != 200 {
+			t.Errorf("the log ends at %d", got)
+		}
+		got := n.Load()
+		must(t, s.Close(t.Context(), clean, 1))
+		return got
+	}
+	must(t, s.Close(t.Context(), true, 1))
+	after := read(false)
+	if scan := read(true); after > 4 || scan < 4*max(after, 1) {
+		t.Errorf("of a log of %d bytes: %d reads after a clean stop, %d after a crash", size, after, scan)
+	}
+}
+
+// While a directory is offline a replica that is assigned to it is offline too,
+// and not created anew elsewhere.
+func TestAssignedDirectory(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a", "/b")
+	s := open(t, options(mem, "/a", "/b"))
+	a, b := s.Dirs()[0].ID, s.Dirs()[1].ID
+	for i := range int32(3) {
+		_, err := s.GetOrCreate(topicID, "t", i, partlog.DefaultConfig(), b)
+		must(t, err)
+		if s.DirOf("t", i) != b {
+			t.Errorf("t-%d lies in %s", i, s.DirOf("t", i))
+		}
+	}
+	// A directory that was taken out of the configuration: anywhere.
+	_, err := s.GetOrCreate(topicID, "u", 0, partlog.DefaultConfig(), ids.UUID{1, 2, 3})
+	must(t, err)
+	s.Fail("/b", errors.New("broken"))
+	if _, err := s.GetOrCreate(topicID, "t", 7, partlog.DefaultConfig(), b); !errors.Is(err, ErrOffline) {
+		t.Errorf("assigned to the offline directory: %v", err)
+	}
+	if _, err := s.GetOrCreate(topicID, "t", 8, partlog.DefaultConfig(), ids.LostDir); !errors.Is(err, ErrOffline) {
+		t.Errorf("assigned to a lost directory: %v", err)
+	}
+	for i, in := range []ids.UUID{a, ids.UnassignedDir} {
+		_, err := s.GetOrCreate(topicID, "n", int32(i), partlog.DefaultConfig(), in)
+		must(t, err)
+	}
+	must(t, s.Close(t.Context(), true, 1))
 }

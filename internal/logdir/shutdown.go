@@ -3,6 +3,7 @@ package logdir
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 
@@ -20,7 +21,8 @@ type cleanShutdown struct {
 
 // takeCleanShutdown reads the clean shutdown file and removes it durably, so
 // that a crash from here on is seen as one. An unreadable file still says that
-// the shutdown was clean; the epoch is then -1.
+// the shutdown was clean; the epoch is then -1. One of a newer version is
+// ErrNewerFormat, and stays.
 func takeCleanShutdown(fsys disk.FS, dir string) (clean bool, epoch int64, err error) {
 	name := filepath.Join(dir, cleanFile)
 	data, err := disk.ReadFile(fsys, name)
@@ -31,8 +33,11 @@ func takeCleanShutdown(fsys disk.FS, dir string) (clean bool, epoch int64, err e
 		return false, -1, err
 	}
 	c := cleanShutdown{BrokerEpoch: -1}
-	if json.Unmarshal(data, &c) != nil || c.Version != 0 {
-		c.BrokerEpoch = -1
+	if json.Unmarshal(data, &c) != nil {
+		c = cleanShutdown{BrokerEpoch: -1}
+	}
+	if c.Version > 0 {
+		return false, -1, fmt.Errorf("%w: %s: version %d, this release reads 0", ErrNewerFormat, name, c.Version)
 	}
 	if err := fsys.Remove(name); err != nil {
 		return false, -1, err

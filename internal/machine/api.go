@@ -2,6 +2,7 @@ package machine
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 )
@@ -22,12 +23,34 @@ func (r Record) size() int { return len(r.Key) + len(r.Value) + 24 }
 type Machine interface {
 	// Apply makes the record's change. It must depend on nothing but the
 	// machine's state, the offset and the record, since a replay repeats it.
-	// An unknown or malformed record is logged and ignored by the machine.
+	// A malformed record is logged and ignored by the machine; see Vetter for one
+	// that is only unknown.
 	Apply(offset int64, r Record)
 	// Loaded is called once, after the replay and before the first command. The
 	// machine starts its timers here, one of them at once if it has to write.
 	Loaded(now time.Time)
 }
+
+// Vetter is implemented by machines that must not serve what they don't wholly
+// understand. Vet is called before Apply of each record of a replay. It returns
+// nil, or an error that says which type or version of a record a newer release
+// must have written: the replay then ends with an UnknownRecordError.
+type Vetter interface{ Vet(r Record) error }
+
+// UnknownRecordError ends the replay of a log with a record that this release
+// doesn't know. Another replay meets it again.
+type UnknownRecordError struct {
+	Offset int64 // of the record
+	Err    error // what Vet said
+}
+
+// Error implements error.
+func (e *UnknownRecordError) Error() string {
+	return fmt.Sprintf("offset %d has a record that this release doesn't know: %v", e.Offset, e.Err)
+}
+
+// Unwrap returns what Vet said.
+func (e *UnknownRecordError) Unwrap() error { return e.Err }
 
 // Binder is implemented by machines that use timers: Bind is called once, before
 // the replay.

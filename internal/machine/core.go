@@ -95,6 +95,7 @@ func (c *Core) Err() error {
 func (c *Core) Load(now time.Time, stop func() error) (records int, err error) {
 	c.now = now
 	last := int64(-1)
+	vetter, _ := c.o.Machine.(Vetter)
 	err = c.o.Log.Replay(func(offset int64, r Record) error {
 		if stop != nil {
 			if err := stop(); err != nil {
@@ -103,6 +104,11 @@ func (c *Core) Load(now time.Time, stop func() error) (records int, err error) {
 		}
 		if offset < last {
 			return fmt.Errorf("replay went back from offset %d to %d", last, offset)
+		}
+		if vetter != nil {
+			if err := vetter.Vet(r); err != nil {
+				return &UnknownRecordError{Offset: offset, Err: err}
+			}
 		}
 		last = offset
 		records++
@@ -149,7 +155,7 @@ func (c *Core) exec(now time.Time, cmd Command, done func(any, error), noWait bo
 		}
 	}
 	res := cmd(now)
-	noWait = noWait || res.NoWait
+	noWait = noWait || res.NoWait || mutant == "reply"
 	a := reply{done: done, value: res.Reply, err: res.Err}
 	if a.err != nil {
 		a.value = nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,6 +90,30 @@ func TestNoWait(t *testing.T) {
 	}
 	if w.got {
 		t.Error("a waiting write replied before its commit")
+	}
+}
+
+// vetting is a machine that knows no record with the key "new".
+type vetting struct{ *toy }
+
+func (vetting) Vet(r Record) error {
+	if string(r.Key) == "new" {
+		return errors.New("type new")
+	}
+	return nil
+}
+
+// A replay ends at a record that the machine says is a newer release's, before the machine has applied it.
+func TestReplayStopsAtAnUnknownRecord(t *testing.T) {
+	m := newToy()
+	l := &memLog{recs: []Record{{Key: []byte("a")}, {Key: []byte("new")}, {Key: []byte("a")}}, hw: 3}
+	_, err := NewCore(Options{Machine: vetting{m}, Log: l}).Load(epoch, nil)
+	var unknown *UnknownRecordError
+	if !errors.As(err, &unknown) || unknown.Offset != 1 || !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "type new") {
+		t.Errorf("load: %v", err)
+	}
+	if m.records != 1 {
+		t.Errorf("%d records were applied", m.records)
 	}
 }
 

@@ -19,6 +19,8 @@ type Delta struct {
 	Configs []Resource
 	// Brokers lists the brokers that registered, unregistered or changed.
 	Brokers []int32
+	// Controllers lists the controllers that registered or changed.
+	Controllers []int32
 	// Features lists the features whose finalized level changed.
 	Features []string
 }
@@ -62,6 +64,11 @@ func (d *Draft) Delta() *Delta {
 	for _, id := range slices.Sorted(maps.Keys(d.touchedBrokers)) {
 		if out.Prev.Broker(id) != out.Next.Broker(id) {
 			out.Brokers = append(out.Brokers, id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(d.touchedControls)) {
+		if out.Prev.Controller(id) != out.Next.Controller(id) {
+			out.Controllers = append(out.Controllers, id)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.touchedFeatures)) {

@@ -33,6 +33,7 @@ func Diff(prev, next *Image) *Delta {
 	out.addTopics(touched)
 	out.diffConfigs()
 	out.diffBrokers()
+	out.diffControllers()
 	out.diffFeatures()
 	return out
 }
@@ -61,6 +62,22 @@ func (out *Delta) diffBrokers() {
 		a, b := out.Prev.Broker(id), out.Next.Broker(id)
 		if a == nil || b == nil || !a.equal(b) {
 			out.Brokers = append(out.Brokers, id)
+		}
+	}
+}
+
+func (out *Delta) diffControllers() {
+	seen := map[int32]struct{}{}
+	for _, img := range []*Image{out.Prev, out.Next} {
+		for c := range img.Controllers() {
+			seen[c.ID] = struct{}{}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(seen)) {
+		a, b := out.Prev.Controller(id), out.Next.Controller(id)
+		if a == nil || b == nil || a.IncarnationID != b.IncarnationID ||
+			!slices.Equal(a.Endpoints, b.Endpoints) || !slices.Equal(a.Features, b.Features) {
+			out.Controllers = append(out.Controllers, id)
 		}
 	}
 }

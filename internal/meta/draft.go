@@ -29,9 +29,11 @@ type Draft struct {
 
 	owned map[ids.UUID]*Topic // topics of work that no image shares: may be changed in place
 
+	untracked       bool // no Delta will be asked for
 	touchedTopics   map[ids.UUID]map[int32]struct{}
 	touchedConfigs  map[string]Resource
 	touchedBrokers  map[int32]struct{}
+	touchedControls map[int32]struct{}
 	touchedFeatures map[string]struct{}
 }
 
@@ -40,6 +42,14 @@ func (m *Image) Draft() *Draft {
 	d := &Draft{base: m, owned: map[ids.UUID]*Topic{}}
 	d.restore(m)
 	d.forget()
+	return d
+}
+
+// Untracked starts a draft that doesn't note what changes, which would be kept until the
+// next Delta: its Delta must not be called.
+func (m *Image) Untracked() *Draft {
+	d := m.Draft()
+	d.untracked = true
 	return d
 }
 
@@ -57,11 +67,13 @@ func (m *Image) share() Image {
 		Offset: m.Offset, Epoch: m.Epoch, ClusterID: m.ClusterID,
 		partitions: m.partitions, nextProducerID: m.nextProducerID,
 	}
-	features, brokers, topics, byID, cfgs := m.features, m.brokers, m.topics, m.topicsByID, m.configs
+	features, brokers, controllers, topics, byID, flat, cfgs := m.features, m.brokers, m.controllers, m.topics, m.topicsByID, m.flat, m.configs
 	c.features = *features.IsoCopy()
 	c.brokers = *brokers.IsoCopy()
+	c.controllers = *controllers.IsoCopy()
 	c.topics = *topics.IsoCopy()
 	c.topicsByID = *byID.IsoCopy()
+	c.flat = *flat.IsoCopy()
 	c.configs = *cfgs.IsoCopy()
 	return c
 }
@@ -70,6 +82,7 @@ func (d *Draft) forget() {
 	d.touchedTopics = map[ids.UUID]map[int32]struct{}{}
 	d.touchedConfigs = map[string]Resource{}
 	d.touchedBrokers = map[int32]struct{}{}
+	d.touchedControls = map[int32]struct{}{}
 	d.touchedFeatures = map[string]struct{}{}
 }
 
@@ -109,7 +122,19 @@ func (d *Draft) Apply(offset int64, epoch int32, r Record) error {
 	}
 	d.frozen = nil
 	d.work.Offset, d.work.Epoch = offset, epoch
+	if d.untracked {
+		d.drop()
+	}
 	return nil
+}
+
+// drop empties what was noted for the Delta, at no cost where nothing was.
+func (d *Draft) drop() {
+	clear(d.touchedTopics)
+	clear(d.touchedConfigs)
+	clear(d.touchedBrokers)
+	clear(d.touchedControls)
+	clear(d.touchedFeatures)
 }
 
 // Advance moves the draft's offset and epoch over records that are none of metadata (the
@@ -125,6 +150,8 @@ func (d *Draft) apply(offset int64, r Record) error {
 		return d.registerBroker(r)
 	case *UnregisterBrokerRecord:
 		return d.unregisterBroker(r)
+	case *RegisterControllerRecord:
+		d.registerController(r)
 	case *BrokerRegistrationChangeRecord:
 		return d.changeBroker(r)
 	case *TopicRecord:
@@ -179,6 +206,13 @@ func (d *Draft) registerBroker(r *RegisterBrokerRecord) error {
 		LogDirs: normal(r.LogDirs), CordonedDirs: normal(r.CordonedLogDirs),
 	})
 	return nil
+}
+
+func (d *Draft) registerController(r *RegisterControllerRecord) {
+	d.touchedControls[r.ControllerID] = struct{}{}
+	d.work.controllers.Set(r.ControllerID, &Controller{
+		ID: r.ControllerID, IncarnationID: r.IncarnationID, Endpoints: normal(r.EndPoints), Features: normal(r.Features),
+	})
 }
 
 func (d *Draft) broker(id int32, epoch int64) (*Broker, error) {
@@ -269,6 +303,9 @@ func (d *Draft) createTopic(r *TopicRecord) error {
 		return fmt.Errorf("%w: topic id %s exists", ErrInconsistent, r.TopicID)
 	}
 	d.touch(r.TopicID, -1)
+	if f, ok := flatName(r.TopicName); ok {
+		d.work.flat.Set(f, r.TopicName)
+	}
 	d.own(&Topic{ID: r.TopicID, Name: r.TopicName, MirrorDesired: MirrorDesiredUnknown, MirrorChangeOffset: -1})
 	return nil
 }
@@ -350,6 +387,11 @@ func (d *Draft) removeTopic(r *RemoveTopicRecord) error {
 	d.work.topics.Delete(t.Name)
 	d.work.topicsByID.Delete(string(t.ID[:]))
 	delete(d.owned, t.ID)
+	if f, ok := flatName(t.Name); ok {
+		if name, _ := d.work.flat.Get(f); name == t.Name {
+			d.work.flat.Delete(f)
+		}
+	}
 	d.work.partitions -= len(t.Partitions)
 	res := Resource{ResourceTopic, t.Name}
 	if _, had := d.work.configs.Delete(configKey(res)); had {

@@ -72,19 +72,8 @@ func (r *RegisterBrokerRecord) walk(c *wire.Codec) {
 	}
 	c.UUID(&r.IncarnationID)
 	c.Int64(&r.BrokerEpoch)
-	wire.Array(c, &r.EndPoints, func(c *wire.Codec, e *Endpoint) {
-		c.String(&e.Name)
-		c.String(&e.Host)
-		c.Uint16(&e.Port)
-		c.Int16(&e.SecurityProtocol)
-		c.Tags()
-	})
-	wire.Array(c, &r.Features, func(c *wire.Codec, f *FeatureRange) {
-		c.String(&f.Name)
-		c.Int16(&f.Min)
-		c.Int16(&f.Max)
-		c.Tags()
-	})
+	wire.Array(c, &r.EndPoints, walkEndpoint)
+	wire.Array(c, &r.Features, walkFeature)
 	c.NullableString(&r.Rack)
 	c.Bool(&r.Fenced)
 	if c.Version >= 1 {
@@ -94,6 +83,30 @@ func (r *RegisterBrokerRecord) walk(c *wire.Codec) {
 		wire.Tag(0, len(r.LogDirs) > 0, func(c *wire.Codec) { c.UUIDs(&r.LogDirs) }),                // version 3
 		wire.Tag(1, r.CordonedLogDirs != nil, func(c *wire.Codec) { uuids(c, &r.CordonedLogDirs) }), // version 4
 	)
+}
+
+func walkEndpoint(c *wire.Codec, e *Endpoint) {
+	c.String(&e.Name)
+	c.String(&e.Host)
+	c.Uint16(&e.Port)
+	c.Int16(&e.SecurityProtocol)
+	c.Tags()
+}
+
+func walkFeature(c *wire.Codec, f *FeatureRange) {
+	c.String(&f.Name)
+	c.Int16(&f.Min)
+	c.Int16(&f.Max)
+	c.Tags()
+}
+
+func (r *RegisterControllerRecord) walk(c *wire.Codec) {
+	c.Int32(&r.ControllerID)
+	c.UUID(&r.IncarnationID)
+	c.Bool(&r.ZkMigrationReady)
+	wire.Array(c, &r.EndPoints, walkEndpoint)
+	wire.Array(c, &r.Features, walkFeature)
+	c.Tags()
 }
 
 func (r *UnregisterBrokerRecord) walk(c *wire.Codec) {

@@ -71,6 +71,11 @@ var kafkaRecords = []struct {
 	{"no-op", "01140000", &NoOpRecord{}, true},
 	{"begin", "0117000100020278", &BeginTransactionRecord{TransactionName: ptr("x")}, true},
 	{"end", "01180000", &EndTransactionRecord{}, true},
+	{"register controller", "011b0000000bb80102030405060708090a0b0c0d0e0f1000020b434f4e54524f4c4c45520268e6d500000002116d657461646174612e76657273696f6e000700210000",
+		&RegisterControllerRecord{
+			ControllerID: 3000, IncarnationID: testTopic, EndPoints: []Endpoint{{Name: "CONTROLLER", Host: "h", Port: 59093}},
+			Features: []FeatureRange{{Name: "metadata.version", Min: 7, Max: 33}},
+		}, true},
 	{"abort", "0119000100020279", &AbortTransactionRecord{Reason: ptr("y")}, true},
 }
 

@@ -3,6 +3,7 @@ package meta
 import (
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/tidwall/btree"
 
@@ -54,8 +55,10 @@ type Image struct {
 
 	features       btree.Map[string, int16]
 	brokers        btree.Map[int32, *Broker]
+	controllers    btree.Map[int32, *Controller]
 	topics         btree.Map[string, *Topic]
 	topicsByID     btree.Map[string, *Topic] // key: the 16 bytes of the id
+	flat           btree.Map[string, string] // names with '.' or '_' by their flat form
 	configs        btree.Map[string, configs]
 	partitions     int
 	nextProducerID int64
@@ -113,6 +116,14 @@ type Broker struct {
 	CordonedDirs []ids.UUID
 }
 
+// Controller is a registered controller; immutable.
+type Controller struct {
+	ID            int32
+	IncarnationID ids.UUID
+	Endpoints     []Endpoint
+	Features      []FeatureRange
+}
+
 // Endpoint is where a broker listens, as it wants to be addressed.
 type Endpoint struct {
 	Name             string // listener name
@@ -121,7 +132,7 @@ type Endpoint struct {
 	SecurityProtocol int16
 }
 
-// FeatureRange is what a broker supports of a feature.
+// FeatureRange is what a broker or controller supports of a feature.
 type FeatureRange struct {
 	Name     string
 	Min, Max int16
@@ -136,6 +147,29 @@ func Empty(clusterID string) *Image {
 func (m *Image) TopicByName(name string) *Topic {
 	t, _ := m.topics.Get(name)
 	return t
+}
+
+// TopicAlike returns the name of a topic that differs from name in nothing but '.' against
+// '_', which metrics can't tell apart; "" if there is none. A topic of exactly that name
+// doesn't count.
+func (m *Image) TopicAlike(name string) string {
+	f, ok := flatName(name)
+	if !ok {
+		return ""
+	}
+	other, _ := m.flat.Get(f)
+	if other == name {
+		return ""
+	}
+	return other
+}
+
+// flatName is the name as metrics show it; false if no other name could be alike.
+func flatName(name string) (string, bool) {
+	if !strings.ContainsAny(name, "._") {
+		return "", false
+	}
+	return strings.ReplaceAll(name, ".", "_"), true
 }
 
 // TopicByID returns the topic with that id, nil if there is none.
@@ -191,15 +225,35 @@ func (m *Image) Brokers() iter.Seq[*Broker] {
 	}
 }
 
+// Controller returns the registered controller of that id, nil if there is none.
+func (m *Image) Controller(id int32) *Controller {
+	c, _ := m.controllers.Get(id)
+	return c
+}
+
+// Controllers iterates over the registered controllers by id.
+func (m *Image) Controllers() iter.Seq[*Controller] {
+	return func(yield func(*Controller) bool) {
+		m.controllers.Scan(func(_ int32, c *Controller) bool { return yield(c) })
+	}
+}
+
 // Alive reports whether the broker is registered and not fenced.
 func (m *Image) Alive(broker int32) bool {
 	b := m.Broker(broker)
 	return b != nil && !b.Fenced
 }
 
+// Endpoint returns the controller's endpoint of that listener name, false if it has none.
+func (c *Controller) Endpoint(listener string) (Endpoint, bool) {
+	return endpoint(c.Endpoints, listener)
+}
+
 // Endpoint returns the broker's endpoint of that listener name, false if it has none.
-func (b *Broker) Endpoint(listener string) (Endpoint, bool) {
-	for _, e := range b.Endpoints {
+func (b *Broker) Endpoint(listener string) (Endpoint, bool) { return endpoint(b.Endpoints, listener) }
+
+func endpoint(list []Endpoint, listener string) (Endpoint, bool) {
+	for _, e := range list {
 		if e.Name == listener {
 			return e, true
 		}

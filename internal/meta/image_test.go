@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -24,7 +25,13 @@ func contents(m *Image) string {
 		c.Rack = nil
 		s += fmt.Sprintf("broker %+v rack %s\n", c, rack)
 	}
+	for c := range m.Controllers() {
+		s += fmt.Sprintf("controller %+v\n", *c)
+	}
 	for t := range m.Topics() {
+		if alike := strings.ReplaceAll(t.Name, ".", "_"); alike != t.Name && m.TopicAlike(alike) != t.Name {
+			s += fmt.Sprintf("topic %s is alike %s, and %s is found\n", t.Name, alike, m.TopicAlike(alike))
+		}
 		if m.TopicByID(t.ID) != t {
 			s += fmt.Sprintf("topic %s is not the one its id leads to\n", t.Name)
 		}
@@ -73,7 +80,7 @@ func randomRecord(t *rapid.T, img *Image, n int) Record {
 	for b := range img.Brokers() {
 		brokers = append(brokers, b)
 	}
-	kinds := []string{"topic", "register", "config", "feature", "producers", "no-op"}
+	kinds := []string{"topic", "register", "controller", "config", "feature", "producers", "no-op"}
 	if len(topics) > 0 {
 		kinds = append(kinds, "partition", "partition", "change", "change", "change", "remove", "mirror", "unmirror", "topic config")
 	}
@@ -90,7 +97,7 @@ func randomRecord(t *rapid.T, img *Image, n int) Record {
 	}
 	switch kind := rapid.SampledFrom(kinds).Draw(t, "kind"); kind {
 	case "topic":
-		name := fmt.Sprintf("t%d", n)
+		name := fmt.Sprintf("t%s%d", []string{"", ".", "_"}[n%3], n)
 		return &TopicRecord{TopicName: name, TopicID: ids.UUID{0: 1, 14: byte(n >> 8), 15: byte(n)}}
 	case "partition":
 		x := pick("topic")
@@ -130,6 +137,9 @@ func randomRecord(t *rapid.T, img *Image, n int) Record {
 	case "register":
 		return &RegisterBrokerRecord{BrokerID: rapid.Int32Range(0, 3).Draw(t, "broker"), BrokerEpoch: int64(n), IncarnationID: id(byte(n)),
 			EndPoints: []Endpoint{{Name: "A", Host: "h", Port: uint16(n)}}, Fenced: true, Rack: value()}
+	case "controller":
+		return &RegisterControllerRecord{ControllerID: rapid.Int32Range(0, 3).Draw(t, "controller"), IncarnationID: id(byte(n)),
+			EndPoints: []Endpoint{{Name: "A", Host: "h", Port: uint16(n)}}, Features: []FeatureRange{{Name: "x", Max: int16(n)}}}
 	case "broker change":
 		b := rapid.SampledFrom(brokers).Draw(t, "broker")
 		return &BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, Fenced: rapid.Int8Range(-1, 1).Draw(t, "fenced")}
@@ -182,7 +192,7 @@ func TestImagesAreTheLog(t *testing.T) {
 			if got := contents(snapshot.Image()); got != im.was {
 				t.Fatalf("the snapshot gives\n%s\nthe log\n%s", got, im.was)
 			}
-			if d := Diff(im.img, snapshot.Image()); len(d.Topics)+len(d.Brokers)+len(d.Configs)+len(d.Features) > 0 {
+			if d := Diff(im.img, snapshot.Image()); len(d.Topics)+len(d.Brokers)+len(d.Controllers)+len(d.Configs)+len(d.Features) > 0 {
 				t.Fatalf("equal images differ: %+v", d)
 			}
 		}
@@ -209,6 +219,9 @@ func checkDelta(t *rapid.T, d *Delta, prev *Image) {
 		if !slices.Contains(d.Brokers, b) {
 			t.Fatalf("broker %d changed and is not in the delta", b)
 		}
+	}
+	if !slices.Equal(full.Controllers, d.Controllers) {
+		t.Fatalf("delta has controllers %v, want %v", d.Controllers, full.Controllers)
 	}
 	if !slices.Equal(full.Configs, d.Configs) || !slices.Equal(full.Features, d.Features) {
 		t.Fatalf("delta has configs %v features %v, want %v %v", d.Configs, d.Features, full.Configs, full.Features)
@@ -263,6 +276,20 @@ func TestLeaderEpochs(t *testing.T) {
 		if p.LeaderEpoch != tt.want || p.PartitionEpoch != 8 {
 			t.Errorf("%s: leader epoch %d, partition epoch %d; want %d, 8", tt.name, p.LeaderEpoch, p.PartitionEpoch, tt.want)
 		}
+	}
+}
+
+func TestTopicAlike(t *testing.T) {
+	d := Empty("c").Untracked()
+	next := apply(t, d, 0, &TopicRecord{TopicName: "a.b_c", TopicID: id(1)}, &TopicRecord{TopicName: "plain", TopicID: id(2)})
+	for name, want := range map[string]string{"a_b.c": "a.b_c", "a_b_c": "a.b_c", "a.b_c": "", "a.b-c": "", "plain": "", "p.lain": ""} {
+		if got := d.Image().TopicAlike(name); got != want {
+			t.Errorf("%s is alike %q, want %q", name, got, want)
+		}
+	}
+	apply(t, d, next, &RemoveTopicRecord{TopicID: id(1)})
+	if got := d.Image().TopicAlike("a_b_c"); got != "" {
+		t.Errorf("a deleted topic, %s, is still alike", got)
 	}
 }
 

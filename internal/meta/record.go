@@ -37,6 +37,7 @@ const (
 	idBeginTransaction         int16 = 23
 	idEndTransaction           int16 = 24
 	idAbortTransaction         int16 = 25
+	idRegisterController       int16 = 27
 	idMirrorTopicStateChange   int16 = 29
 )
 
@@ -72,6 +73,8 @@ func newRecord(id int16) (Record, bool) {
 		return &EndTransactionRecord{}, true
 	case idAbortTransaction:
 		return &AbortTransactionRecord{}, true
+	case idRegisterController:
+		return &RegisterControllerRecord{}, true
 	case idMirrorTopicStateChange:
 		return &MirrorTopicStateChangeRecord{ChangeOffset: -1}, true
 	default:
@@ -210,6 +213,16 @@ type EndTransactionRecord struct{}
 // AbortTransactionRecord takes back the records since the last BeginTransactionRecord.
 type AbortTransactionRecord struct{ Reason *string }
 
+// RegisterControllerRecord registers a controller's process and replaces an older one
+// (KIP-919).
+type RegisterControllerRecord struct {
+	ControllerID     int32
+	IncarnationID    ids.UUID
+	ZkMigrationReady bool // never set; kept for the layout
+	EndPoints        []Endpoint
+	Features         []FeatureRange
+}
+
 // MirrorTopicStateChangeRecord sets the mirror a topic belongs to and its wished state
 // (spec 6.2).
 type MirrorTopicStateChangeRecord struct {
@@ -237,6 +250,7 @@ func (*NoOpRecord) ID() int16                     { return idNoOp }
 func (*BeginTransactionRecord) ID() int16         { return idBeginTransaction }
 func (*EndTransactionRecord) ID() int16           { return idEndTransaction }
 func (*AbortTransactionRecord) ID() int16         { return idAbortTransaction }
+func (*RegisterControllerRecord) ID() int16       { return idRegisterController }
 func (*MirrorTopicStateChangeRecord) ID() int16   { return idMirrorTopicStateChange }
 
 func (*RegisterBrokerRecord) Name() string           { return "RegisterBrokerRecord" }
@@ -253,6 +267,7 @@ func (*NoOpRecord) Name() string                     { return "NoOpRecord" }
 func (*BeginTransactionRecord) Name() string         { return "BeginTransactionRecord" }
 func (*EndTransactionRecord) Name() string           { return "EndTransactionRecord" }
 func (*AbortTransactionRecord) Name() string         { return "AbortTransactionRecord" }
+func (*RegisterControllerRecord) Name() string       { return "RegisterControllerRecord" }
 func (*MirrorTopicStateChangeRecord) Name() string   { return "MirrorTopicStateChangeRecord" }
 
 const partitionChangeVersion int16 = 3
@@ -271,6 +286,7 @@ func (*NoOpRecord) version() int16                     { return 0 }
 func (*BeginTransactionRecord) version() int16         { return 0 }
 func (*EndTransactionRecord) version() int16           { return 0 }
 func (*AbortTransactionRecord) version() int16         { return 0 }
+func (*RegisterControllerRecord) version() int16       { return 0 }
 func (*MirrorTopicStateChangeRecord) version() int16   { return 0 }
 
 // describe names the record in logs and errors.

@@ -9,11 +9,11 @@ import (
 )
 
 // Records iterates over records that make an equal image when they are applied to an
-// empty one: features, brokers, topics with their partitions and mirror, configs,
+// empty one: features, brokers, controllers, topics with their partitions and mirror, configs,
 // producer ids.
 func (m *Image) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
-		_ = m.yieldFeatures(yield) && m.yieldBrokers(yield) && m.yieldTopics(yield) &&
+		_ = m.yieldFeatures(yield) && m.yieldBrokers(yield) && m.yieldControllers(yield) && m.yieldTopics(yield) &&
 			m.yieldConfigs(yield) && m.yieldProducerIDs(yield)
 	}
 }
@@ -46,6 +46,16 @@ func (m *Image) yieldBrokers(yield func(Record) bool) bool {
 			Fenced: b.Fenced, InControlledShutdown: b.ShuttingDown,
 			LogDirs: b.LogDirs, CordonedLogDirs: b.CordonedDirs,
 		}
+		if !yield(r) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *Image) yieldControllers(yield func(Record) bool) bool {
+	for c := range m.Controllers() {
+		r := &RegisterControllerRecord{ControllerID: c.ID, IncarnationID: c.IncarnationID, EndPoints: c.Endpoints, Features: c.Features}
 		if !yield(r) {
 			return false
 		}

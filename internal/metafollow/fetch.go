@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -31,6 +32,9 @@ func (f *Follower) step(ctx context.Context) error {
 		return fmt.Errorf("%w: the controller's log ends epoch %d at offset %d, but offset %d of epoch %d was applied here",
 			meta.ErrDamaged, p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset, img.Offset, img.Epoch)
 	case len(p.RecordBatches) == 0:
+		if e := f.expected.Load(); e != nil && img.Offset < e.offset && time.Since(e.since) > uselessFor {
+			f.moveOn()
+		}
 		return nil
 	}
 	if err := f.draft.ApplyBatches(p.RecordBatches); err != nil {
@@ -60,13 +64,19 @@ func (f *Follower) fetch(ctx context.Context, img *meta.Image) (*kmsg.FetchRespo
 		part.LastFetchedEpoch = img.Epoch
 	}
 	part.PartitionMaxBytes = f.o.MaxBytes
+	part.ReplicaDirectoryID = f.o.Directory
 	topic := kmsg.NewFetchRequestTopic()
 	topic.Topic, topic.TopicID = meta.TopicName, ids.MetadataTopic
 	topic.Partitions = append(topic.Partitions, part)
 	req.Topics = append(req.Topics, topic)
 
-	r, err := f.o.Controller.Call(ctx, req)
+	wait, cancel := context.WithTimeout(ctx, f.o.MaxWait+f.o.Timeout)
+	defer cancel()
+	r, err := f.o.Controller.Call(wait, req)
 	if err != nil {
+		if wait.Err() != nil && ctx.Err() == nil {
+			f.moveOn() // it hangs
+		}
 		return nil, err
 	}
 	resp, ok := r.(*kmsg.FetchResponse)
@@ -76,14 +86,17 @@ func (f *Follower) fetch(ctx context.Context, img *meta.Image) (*kmsg.FetchRespo
 	if err := codeError(resp.ErrorCode); err != nil {
 		return nil, err
 	}
+	if leader, epoch, nodes, ok := leaderOf(resp); ok {
+		f.judge(leader, epoch, nodes)
+	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
 		return nil, errors.New("the controller's Fetch answer has not exactly one partition")
 	}
 	p := &resp.Topics[0].Partitions[0]
-	if err := codeError(p.ErrorCode); err != nil {
-		return nil, err
+	if api.Code(p.ErrorCode) == api.NotLeaderOrFollower {
+		f.moveOn() // it has no part in the quorum, or no leader
 	}
-	return p, nil
+	return p, codeError(p.ErrorCode)
 }
 
 // loadSnapshot replaces the draft by the snapshot.
@@ -103,9 +116,19 @@ func (f *Follower) loadSnapshot(ctx context.Context, endOffset int64, epoch int3
 }
 
 func (f *Follower) fetchSnapshot(ctx context.Context, endOffset int64, epoch int32) ([]byte, error) {
+	// All of it comes from one controller: the bytes of another's may differ.
+	from := f.o.Controller
+	if l, ok := from.(interface {
+		Pin(ctx context.Context) (Caller, error)
+	}); ok {
+		var err error
+		if from, err = l.Pin(ctx); err != nil {
+			return nil, err
+		}
+	}
 	var data []byte
 	for {
-		p, err := f.fetchSnapshotPart(ctx, endOffset, epoch, int64(len(data)))
+		p, err := f.fetchSnapshotPart(ctx, from, endOffset, epoch, int64(len(data)))
 		if err != nil {
 			return nil, fmt.Errorf("snapshot at offset %d: %w", endOffset, err)
 		}
@@ -123,7 +146,7 @@ func (f *Follower) fetchSnapshot(ctx context.Context, endOffset int64, epoch int
 	}
 }
 
-func (f *Follower) fetchSnapshotPart(ctx context.Context, endOffset int64, epoch int32, position int64) (*kmsg.FetchSnapshotResponseTopicPartition, error) {
+func (f *Follower) fetchSnapshotPart(ctx context.Context, from Caller, endOffset int64, epoch int32, position int64) (*kmsg.FetchSnapshotResponseTopicPartition, error) {
 	req := kmsg.NewPtrFetchSnapshotRequest()
 	req.ClusterID = &f.o.ClusterID
 	req.ReplicaID = f.o.NodeID
@@ -136,8 +159,11 @@ func (f *Follower) fetchSnapshotPart(ctx context.Context, endOffset int64, epoch
 	topic.Topic = meta.TopicName
 	topic.Partitions = append(topic.Partitions, part)
 	req.Topics = append(req.Topics, topic)
-	r, err := f.o.Controller.Call(ctx, req)
+	ctx, cancel := context.WithTimeout(ctx, snapshotPartTimeout)
+	defer cancel()
+	r, err := from.Call(ctx, req)
 	if err != nil {
+		f.moveOn()
 		return nil, err
 	}
 	resp, ok := r.(*kmsg.FetchSnapshotResponse)
@@ -153,6 +179,9 @@ func (f *Follower) fetchSnapshotPart(ctx context.Context, endOffset int64, epoch
 	p := &resp.Topics[0].Partitions[0]
 	return p, codeError(p.ErrorCode)
 }
+
+// snapshotPartTimeout bounds the wait for a part of a snapshot, up to MaxBytes of it.
+const snapshotPartTimeout = 30 * time.Second
 
 // publish hands the delta to the subscribers and makes its image the current one.
 func (f *Follower) publish(d *meta.Delta) {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"milena/internal/ids"
 	"milena/internal/meta"
 )
 
@@ -14,12 +15,20 @@ import (
 type Options struct {
 	NodeID    int32
 	ClusterID string
-	// Controller is used by the follower alone: its calls wait for new records.
+	// Directory is the id of the metadata log directory, on a node that is a controller:
+	// controllers list who reads from them.
+	Directory ids.UUID
+	// Controller is used by the follower alone: its calls wait for new records. Any
+	// controller will do; a *Link is moved on to the next one when this one is of no use.
 	Controller Caller
+	// Finder, if not nil, learns who leads from each reply.
+	Finder *Finder
 	// MaxWait is how long a fetch waits at the controller. Default 500 ms.
 	MaxWait time.Duration
 	// MaxBytes is how much one fetch asks for. Default 8 MiB.
 	MaxBytes int32
+	// Timeout is how much later than MaxWait a reply may come. Default 2 s.
+	Timeout time.Duration
 	// Retry is the pause after a failed fetch. Default 50 ms.
 	Retry  time.Duration
 	Logger *slog.Logger // default: discards
@@ -35,7 +44,11 @@ type Follower struct {
 	mu      sync.Mutex // guards changed; never held across a wait
 	changed chan struct{}
 
-	draft *meta.Draft // owned by Run
+	expected atomic.Pointer[expectation]
+
+	// Owned by Run:
+	draft   *meta.Draft
+	useless time.Time // since when this controller knows no leader, or an old one; zero: it does
 }
 
 // New returns a follower with an empty image.
@@ -45,6 +58,9 @@ func New(o Options) *Follower {
 	}
 	if o.MaxBytes <= 0 {
 		o.MaxBytes = 8 << 20
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 2 * time.Second
 	}
 	if o.Retry <= 0 {
 		o.Retry = 50 * time.Millisecond
@@ -71,10 +87,8 @@ func (f *Follower) Image() *meta.Image { return f.image.Load() }
 // context's error.
 func (f *Follower) Wait(ctx context.Context, ok func(*meta.Image) bool) (*meta.Image, error) {
 	for {
-		f.mu.Lock()
-		changed := f.changed
-		f.mu.Unlock()
-		if img := f.Image(); ok(img) {
+		img, changed := f.Changed()
+		if ok(img) {
 			return img, nil
 		}
 		select {
@@ -85,25 +99,57 @@ func (f *Follower) Wait(ctx context.Context, ok func(*meta.Image) bool) (*meta.I
 	}
 }
 
+// Changed returns the newest image and a channel that is closed when there is a newer one.
+func (f *Follower) Changed() (*meta.Image, <-chan struct{}) {
+	f.mu.Lock()
+	changed := f.changed
+	f.mu.Unlock()
+	return f.Image(), changed
+}
+
+// expectation is an offset that the image must reach, and since when.
+type expectation struct {
+	offset int64
+	since  time.Time
+}
+
+// Expect says that the committed metadata has reached the offset. If the image doesn't get
+// there in a while and nothing more comes, the controller that is read from is behind, and
+// another is tried.
+func (f *Follower) Expect(offset int64) {
+	e := f.expected.Load()
+	if e != nil && f.Image().Offset < e.offset {
+		return // the older one is the stricter
+	}
+	f.expected.Store(&expectation{offset, time.Now()})
+}
+
 // WaitOffset waits until the image holds the record at offset.
 func (f *Follower) WaitOffset(ctx context.Context, offset int64) error {
 	_, err := f.Wait(ctx, func(img *meta.Image) bool { return img.Offset >= offset })
 	return err
 }
 
+// damageTries is how often damage is asked for again, each time from another controller,
+// before it is final: one controller's disk or network may be at fault.
+const damageTries = 5
+
 // Run follows until the context ends, or the log turns out damaged, which is returned.
 func (f *Follower) Run(ctx context.Context) error {
-	failures := 0
+	failures, damages := 0, 0
 	for {
 		err := f.step(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
-			failures = 0
+			failures, damages = 0, 0
 			continue
 		case isDamage(err):
-			return err
+			f.draft = f.Image().Draft() // half of it may have been applied
+			if damages++; damages > damageTries || !f.moveOn() {
+				return err
+			}
 		}
 		if failures == 0 {
 			f.o.Logger.Warn("following the metadata log failed, retrying", "error", err)
@@ -114,5 +160,36 @@ func (f *Follower) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// moveOn has the next request go to another controller, if the follower's link can do that.
+func (f *Follower) moveOn() bool {
+	f.useless = time.Time{}
+	l, ok := f.o.Controller.(interface{ Reset() })
+	if ok {
+		l.Reset()
+	}
+	return ok
+}
+
+// uselessFor is how long a controller may know no leader, or an older one than others
+// know, before the follower moves on: it may be cut off from the quorum.
+const uselessFor = time.Second
+
+// judge looks at what a reply says of the quorum.
+func (f *Follower) judge(leader, epoch int32, nodes []Controller) {
+	newest := epoch
+	if f.o.Finder != nil {
+		f.o.Finder.Learn(leader, epoch, nodes)
+		_, newest, _ = f.o.Finder.Leader()
+	}
+	switch {
+	case leader >= 0 && epoch >= newest:
+		f.useless = time.Time{}
+	case f.useless.IsZero():
+		f.useless = time.Now()
+	case time.Since(f.useless) > uselessFor:
+		f.moveOn()
 	}
 }

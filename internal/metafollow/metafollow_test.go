@@ -412,3 +412,62 @@ func TestARefusedRegistrationIsFinal(t *testing.T) {
 		t.Errorf("another cluster's controller: %v", err)
 	}
 }
+
+// A broker leads only while its heartbeats are answered: the session counts from when the last answered one was sent.
+func TestSessionSuspendsAndResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(Options{NodeID: 1, ClusterID: "c"})
+		c := &controllerDouble{registered: func(epoch int64) { imageOf(f, epoch, epoch, true) }}
+		answers, offset := true, int64(11)
+		c.beat = func(*kmsg.BrokerHeartbeatRequest) *kmsg.BrokerHeartbeatResponse {
+			resp := kmsg.NewPtrBrokerHeartbeatResponse()
+			if !answers {
+				resp.ErrorCode = int16(api.NotController)
+				return resp
+			}
+			resp.IsFenced = false
+			SetMetadataOffset(&resp.UnknownTags, offset)
+			return resp
+		}
+		begun := time.Now()
+		var events []string
+		note := func(what string) {
+			events = append(events, fmt.Sprintf("%s at %.1f s", what, time.Since(begun).Seconds()))
+		}
+		s := NewSession(SessionOptions{NodeID: 1, ClusterID: "c", Controller: c, Follower: f, PreviousEpoch: -1, Heartbeat: 2 * time.Second, Timeout: 9 * time.Second,
+			Suspend: func(string) { note("suspended") }, Resume: func() { note("resumed") }})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		at := func(seconds float64) {
+			time.Sleep(time.Duration(seconds*float64(time.Second)) - time.Since(begun)) // of the bubble's clock
+			synctest.Wait()
+		}
+		set := func(f func()) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			f()
+		}
+		at(3) // it is answered as unfenced, but its own metadata isn't there yet
+		if len(events) != 0 {
+			t.Errorf("before the metadata shows it: %v", events)
+		}
+		imageOf(f, 11, 10, false)
+		at(5)                           // heartbeats at 0, 2, 4
+		set(func() { answers = false }) // the last answered one was sent at 4
+		at(12.9)                        // 4 + 9 = 13
+		set(func() {})                  // a point in time with nothing new
+		before := fmt.Sprint(events)    // only resumed so far
+		at(14)                          // suspended at 13
+		set(func() { answers, offset = true, 12 })
+		at(18) // answered again, but the metadata has moved on to 12
+		middle := fmt.Sprint(events)
+		imageOf(f, 12, 10, false)
+		at(19)
+		if before != "[resumed at 3.0 s]" || middle != "[resumed at 3.0 s suspended at 13.0 s]" || fmt.Sprint(events) != "[resumed at 3.0 s suspended at 13.0 s resumed at 18.0 s]" {
+			t.Errorf("%s, %s, %v", before, middle, events)
+		}
+		cancel()
+		<-done
+	})
+}

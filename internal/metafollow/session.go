@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,14 @@ type SessionOptions struct {
 	Follower   *Follower
 	// Heartbeat is the pause between heartbeats (broker.heartbeat.interval.ms). Default 2 s.
 	Heartbeat time.Duration
+	// Timeout is broker.session.timeout.ms: how long after the last answered heartbeat was
+	// sent the broker must count itself as fenced. Default 9 s.
+	Timeout time.Duration
+	// Suspend and Resume stop and start the broker's leading: it begins suspended, is
+	// resumed when it is ready, and suspended while no heartbeat is answered. They are
+	// called by one goroutine, in turn. Nil: nothing is called.
+	Suspend func(reason string)
+	Resume  func()
 	// Retry is the pause after a failed request. Default 50 ms.
 	Retry  time.Duration
 	Logger *slog.Logger // default: discards
@@ -56,13 +65,33 @@ type Session struct {
 	wantShutdown           atomic.Bool
 	onceRegistered         sync.Once
 	onceReady, onceStopped sync.Once
-	lastSuccess            atomic.Int64 // unix nanoseconds of the last answered heartbeat
+
+	answer   atomic.Pointer[answer] // the last one
+	answered chan struct{}          // there is a newer answer
+	failures int                    // heartbeats that failed since; owned by Run, as is eager
+	eager    int                    // heartbeats in a row that wait for something to change
+}
+
+// answer is what an answered heartbeat said.
+type answer struct {
+	sent   time.Time // the heartbeat
+	offset int64     // what the metadata had reached at the controller
+	fenced bool
 }
 
 // NewSession returns a session; Run starts it.
 func NewSession(o SessionOptions) *Session {
 	if o.Heartbeat <= 0 {
 		o.Heartbeat = 2 * time.Second
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 9 * time.Second
+	}
+	if o.Suspend == nil {
+		o.Suspend = func(string) {}
+	}
+	if o.Resume == nil {
+		o.Resume = func() {}
 	}
 	if o.Retry <= 0 {
 		o.Retry = 50 * time.Millisecond
@@ -72,7 +101,7 @@ func NewSession(o SessionOptions) *Session {
 	}
 	s := &Session{
 		o: o, registered: make(chan struct{}), ready: make(chan struct{}),
-		stopped: make(chan struct{}), wake: make(chan struct{}, 1),
+		stopped: make(chan struct{}), wake: make(chan struct{}, 1), answered: make(chan struct{}, 1),
 	}
 	s.epoch.Store(-1)
 	return s
@@ -88,10 +117,11 @@ func (s *Session) Registered() <-chan struct{} { return s.registered }
 // says so: clients may come.
 func (s *Session) Ready() <-chan struct{} { return s.ready }
 
-// LastContact is when the controller last answered a heartbeat, zero if it never did.
+// LastContact is when the last heartbeat that the controller answered was sent, zero if
+// it never answered one.
 func (s *Session) LastContact() time.Time {
-	if ns := s.lastSuccess.Load(); ns != 0 {
-		return time.Unix(0, ns)
+	if a := s.answer.Load(); a != nil {
+		return a.sent
 	}
 	return time.Time{}
 }
@@ -99,6 +129,16 @@ func (s *Session) LastContact() time.Time {
 // Run registers the broker and sends heartbeats until the context ends or the controller
 // refuses the broker for good (another cluster id, a duplicate id), which is returned.
 func (s *Session) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		s.watch(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-watched
+	}()
 	if err := s.register(ctx); err != nil {
 		return err
 	}
@@ -143,8 +183,17 @@ func (s *Session) register(ctx context.Context) error {
 	req.IncarnationID = s.o.Incarnation
 	req.Rack = s.o.Rack
 	req.PreviousBrokerEpoch = s.o.PreviousEpoch
+	if epoch := s.Epoch(); epoch >= 0 {
+		req.PreviousBrokerEpoch = epoch // this process has lost nothing since
+	}
+	var offline []ids.UUID
+	if s.o.OfflineDirs != nil {
+		offline = s.o.OfflineDirs()
+	}
 	for _, d := range s.o.LogDirs {
-		req.LogDirs = append(req.LogDirs, d)
+		if !slices.Contains(offline, d) {
+			req.LogDirs = append(req.LogDirs, d)
+		}
 	}
 	for _, e := range s.o.Endpoints {
 		l := kmsg.NewBrokerRegistrationRequestListener()
@@ -156,6 +205,7 @@ func (s *Session) register(ctx context.Context) error {
 		kf.Name, kf.MinSupportedVersion, kf.MaxSupportedVersion = f.Name, f.Min, f.Max
 		req.Features = append(req.Features, kf)
 	}
+	begun, warned := time.Now(), time.Time{}
 	for failures := 0; ; failures++ {
 		epoch, err := s.tryRegister(ctx, req)
 		switch {
@@ -168,7 +218,8 @@ func (s *Session) register(ctx context.Context) error {
 			return nil
 		case final(err):
 			return fmt.Errorf("broker %d can't register: %w", s.o.NodeID, err)
-		case failures%20 == quietFailures:
+		case time.Since(begun) > quietTime && time.Since(warned) > 5*quietTime:
+			warned = time.Now()
 			s.o.Logger.Warn("registering with the controller failed, retrying", "broker", s.o.NodeID, "error", err)
 		}
 		select {
@@ -179,9 +230,9 @@ func (s *Session) register(ctx context.Context) error {
 	}
 }
 
-// quietFailures is how many attempts to register may fail before it is worth a line: the
-// controller of a node that starts takes a moment.
-const quietFailures = 5
+// quietTime is how long attempts to register may fail before it is worth a line: the
+// controllers of nodes that start take a moment.
+const quietTime = 2 * time.Second
 
 // final reports whether a registration that failed so will never succeed. A duplicate id
 // is not: the session of this broker's last incarnation may not have ended yet.
@@ -198,9 +249,27 @@ func final(err error) bool {
 	}
 }
 
+// patience bounds each request to the controller: a heartbeat that comes to nothing must
+// leave time for others within the session.
+func (s *Session) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.o.Timeout/3)
+}
+
+// giveUp drops the connection to a controller that lets requests hang.
+func (s *Session) giveUp() {
+	if l, ok := s.o.Controller.(interface{ Reset() }); ok {
+		l.Reset()
+	}
+}
+
 func (s *Session) tryRegister(ctx context.Context, req *kmsg.BrokerRegistrationRequest) (epoch int64, err error) {
+	ctx, cancel := s.patience(ctx)
+	defer cancel()
 	r, err := s.o.Controller.Call(ctx, req)
 	if err != nil {
+		if ctx.Err() != nil {
+			s.giveUp()
+		}
 		return 0, err
 	}
 	resp, ok := r.(*kmsg.BrokerRegistrationResponse)
@@ -231,9 +300,15 @@ func (s *Session) beat(ctx context.Context) (again time.Duration, err error) {
 			req.OfflineLogDirs = append(req.OfflineLogDirs, d)
 		}
 	}
-	r, err := s.o.Controller.Call(ctx, req)
+	sent := time.Now()
+	wait, cancel := s.patience(ctx)
+	defer cancel()
+	r, err := s.o.Controller.Call(wait, req)
 	if ctx.Err() != nil {
 		return 0, ctx.Err()
+	}
+	if err != nil && wait.Err() != nil {
+		s.giveUp()
 	}
 	var resp *kmsg.BrokerHeartbeatResponse
 	if err == nil {
@@ -249,11 +324,20 @@ func (s *Session) beat(ctx context.Context) (again time.Duration, err error) {
 		s.o.Logger.Warn("the controller has dropped this broker's registration, registering again", "broker", s.o.NodeID)
 		return 0, s.register(ctx)
 	case err != nil:
-		s.o.Logger.Warn("heartbeat failed, retrying", "broker", s.o.NodeID, "error", err)
-		return s.o.Retry * 4, nil
+		if s.failures%50 == 0 {
+			s.o.Logger.Warn("heartbeat failed, retrying", "broker", s.o.NodeID, "error", err)
+		}
+		s.failures++
+		return min(s.o.Retry*time.Duration(min(s.failures, 50)), s.o.Heartbeat), nil
 	}
-	s.lastSuccess.Store(time.Now().UnixNano())
-	return s.answered(ctx, resp)
+	s.failures = 0
+	s.answer.Store(&answer{sent: sent, offset: MetadataOffset(&resp.UnknownTags), fenced: resp.IsFenced})
+	s.o.Follower.Expect(MetadataOffset(&resp.UnknownTags))
+	select {
+	case s.answered <- struct{}{}:
+	default:
+	}
+	return s.next(resp), nil
 }
 
 // waitImage waits a while for the image that holds the registration; nil if it has not
@@ -272,36 +356,59 @@ func (s *Session) waitImage(ctx context.Context, epoch int64) (*meta.Image, erro
 	return img, err
 }
 
-func (s *Session) answered(ctx context.Context, resp *kmsg.BrokerHeartbeatResponse) (time.Duration, error) {
+// next is when the next heartbeat is due.
+func (s *Session) next(resp *kmsg.BrokerHeartbeatResponse) time.Duration {
 	switch {
 	case resp.ShouldShutdown:
 		s.onceStopped.Do(func() { close(s.stopped) })
-	case s.wantShutdown.Load():
-		return s.o.Retry, nil
-	case resp.IsFenced:
-		return s.o.Retry, nil
-	default:
-		select {
-		case <-s.ready:
-		default:
-			return s.becomeReady(ctx)
-		}
+	case s.wantShutdown.Load(), resp.IsFenced:
+		s.eager++
+		return min(s.o.Retry*time.Duration(min(s.eager, 20)), s.o.Heartbeat)
 	}
-	return s.o.Heartbeat, nil
+	s.eager = 0
+	return s.o.Heartbeat
 }
 
-// becomeReady waits until the broker's own metadata shows it unfenced.
-func (s *Session) becomeReady(ctx context.Context) (time.Duration, error) {
-	wait, cancel := context.WithTimeout(ctx, s.o.Heartbeat)
-	defer cancel()
-	_, err := s.o.Follower.Wait(wait, func(img *meta.Image) bool {
-		// An older registration says nothing: what is read then may be far behind.
-		b := img.Broker(s.o.NodeID)
-		return b != nil && !b.Fenced && b.Epoch == s.Epoch()
-	})
-	if err == nil {
-		s.onceReady.Do(func() { close(s.ready) })
-		s.o.Logger.Info("unfenced", "broker", s.o.NodeID, "epoch", s.Epoch())
+// watch suspends and resumes the broker, until ctx ends.
+func (s *Session) watch(ctx context.Context) {
+	suspended := true
+	for {
+		img, changed := s.o.Follower.Changed()
+		a := s.answer.Load()
+		left := time.Duration(-1)
+		if a != nil {
+			left = s.o.Timeout - time.Since(a.sent)
+		}
+		var expired <-chan time.Time
+		switch {
+		case suspended && left > 0 && s.mayLead(img, a):
+			s.o.Logger.Info("unfenced", "broker", s.o.NodeID, "epoch", s.Epoch(), "offset", img.Offset)
+			s.o.Resume()
+			suspended = false
+			s.onceReady.Do(func() { close(s.ready) })
+			continue
+		case !suspended && left <= 0:
+			s.o.Logger.Warn("no heartbeat was answered for the session timeout; this broker leads nothing until one is", "broker", s.o.NodeID, "epoch", s.Epoch())
+			s.o.Suspend("no heartbeat was answered by the controller for " + s.o.Timeout.String())
+			suspended = true
+			continue
+		case !suspended:
+			changed, expired = nil, time.After(left)
+		}
+		select {
+		case <-expired:
+		case <-changed:
+		case <-s.answered:
+		case <-ctx.Done():
+			return
+		}
 	}
-	return s.o.Heartbeat, ctx.Err()
+}
+
+// mayLead reports whether the broker isn't fenced, as the controller says and as far as
+// its own metadata goes, which must reach to what the controller's had.
+func (s *Session) mayLead(img *meta.Image, a *answer) bool {
+	b := img.Broker(s.o.NodeID)
+	// An older registration says nothing: what is read then may be far behind.
+	return !a.fenced && img.Offset >= a.offset && b != nil && b.Epoch == s.Epoch() && !b.Fenced
 }

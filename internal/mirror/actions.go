@@ -329,18 +329,17 @@ func (p *Partition) closeLog() error {
 	return p.awaitCommitted(last)
 }
 
-func (p *Partition) appendControl(b record.Batch) (int64, error) {
-	info, err := p.rep.Append(b, replica.AppendOptions{Origin: partlog.OriginCoordinator, Acks: -1, Epoch: replica.AnyEpoch})
-	return info.LastOffset, err
+func (p *Partition) appendControl(b record.Batch) (partlog.AppendInfo, error) {
+	return p.rep.Append(b, replica.AppendOptions{Origin: partlog.OriginCoordinator, Acks: -1, Epoch: replica.AnyEpoch})
 }
 
 // controlTimeout bounds the wait for the commit of control batches (spec 3.10).
 const controlTimeout = 5 * time.Second
 
-// awaitCommitted waits until the high watermark is above off.
-func (p *Partition) awaitCommitted(off int64) error {
+// awaitCommitted waits until what was appended last is committed.
+func (p *Partition) awaitCommitted(last partlog.AppendInfo) error {
 	done := make(chan error, 1)
-	cancel := p.rep.AwaitHW(off+1, func(err error) { done <- err })
+	cancel := p.rep.AwaitHW(last.LastEpoch, last.LastOffset+1, func(err error) { done <- err })
 	timer := time.NewTimer(controlTimeout)
 	defer timer.Stop()
 	select {
@@ -348,7 +347,7 @@ func (p *Partition) awaitCommitted(off int64) error {
 		return err
 	case <-timer.C:
 		cancel()
-		return api.Errorf(api.RequestTimedOut, "control batch at offset %d was not committed in %s", off, controlTimeout)
+		return api.Errorf(api.RequestTimedOut, "control batch at offset %d was not committed in %s", last.LastOffset, controlTimeout)
 	case <-p.ctx.Done():
 		cancel()
 		return p.ctx.Err()

@@ -272,8 +272,10 @@ func TestFailback(t *testing.T) {
 	}
 	a.stop("back", "t")
 	a.awaitState("back", "t", "STOPPED")
+	b.awaitEnd("t", 0, 7) // the mark of that stop, too
 	b.stop("m", "t")
 	b.awaitState("m", "t", "STOPPED")
+	a.produce("t", 0, 2)
 	b.produce("t", 0, 4)
 	a.begin("back", "t")
 	a.await("back", "t", 0, level)
@@ -281,7 +283,7 @@ func TestFailback(t *testing.T) {
 	if dir, err := a.mem.ReadDir("/data/cut"); err != nil || len(dir) != 1 {
 		t.Errorf("what A held beyond the shared history is not set aside: %v %v", dir, err)
 	}
-	if data := a.cutBatches(); len(data) != 1 || data[0] != 6 {
+	if data := a.cutBatches(); len(data) != 1 || data[0] != 7 {
 		t.Errorf("set aside: %v", data)
 	}
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"milena/internal/coord/mirrorstate"
 	"milena/internal/mirrormsg"
 )
 
@@ -19,12 +21,16 @@ type heldOffset struct {
 	tp    tp
 }
 
-// groupsLoop syncs committed group offsets at the mirror's own interval, on the mirror's owner (spec 8.15, D8).
+// groupsLoop syncs committed group offsets at the mirror's own interval, on the mirror's owner (spec 8.15, D8). The other
+// brokers only ask the source which offsets are held, since each lets those expire that it coordinates, and more rarely.
 func (mi *mirror) groupsLoop() {
+	var looked time.Time
 	for mi.ctx.Err() == nil {
-		if mi.mgr.owns(mi.name) {
+		owner := mi.mgr.owns(mi.name)
+		if owner || time.Since(looked) >= mi.mgr.opts.RefreshInterval() {
+			looked = time.Now()
 			ctx, cancel := context.WithTimeout(mi.ctx, 2*mi.set().Client.RequestTimeout)
-			err := mi.syncGroups(ctx)
+			err := mi.syncGroups(ctx, owner)
 			cancel()
 			if mi.ctx.Err() != nil {
 				return
@@ -47,7 +53,8 @@ func (mi *mirror) groupsLoop() {
 	}
 }
 
-func (mi *mirror) syncGroups(ctx context.Context) error {
+// syncGroups asks the source for its groups' offsets, and commits them here if this broker is the owner.
+func (mi *mirror) syncGroups(ctx context.Context, owner bool) error {
 	s := mi.set()
 	all := map[string]bool{} // the mirror's topics; those that are mirrored now are true
 	for _, n := range mi.topics(mirrormsg.Paused, mirrormsg.Stopped) {
@@ -74,6 +81,11 @@ func (mi *mirror) syncGroups(ctx context.Context) error {
 	names = slices.DeleteFunc(names, func(g string) bool { return !s.GroupsInclude.Match(g) || s.GroupsExclude.Match(g) })
 	offsets, err := mi.source.GroupOffsets(ctx, names)
 	errs := []error{err}
+	var ends map[tp]bounds
+	if owner {
+		ends, err = mi.bounds(ctx, active)
+		errs = append(errs, err)
+	}
 	held := map[heldOffset]bool{}
 	for _, g := range names {
 		if _, ok := offsets[g]; !ok {
@@ -90,7 +102,10 @@ func (mi *mirror) syncGroups(ctx context.Context) error {
 				wanted = append(wanted, o)
 			}
 		}
-		if err := mi.syncGroup(ctx, g, wanted); err != nil {
+		if !owner {
+			continue
+		}
+		if err := mi.syncGroup(ctx, g, wanted, ends); err != nil {
 			errs = append(errs, fmt.Errorf("group %s: %w", g, err))
 		}
 	}
@@ -112,7 +127,7 @@ func (mi *mirror) keepHeld(group string, into map[heldOffset]bool) {
 }
 
 // syncGroup commits what differs of one group. A group with members here is left alone: its coordinator refuses.
-func (mi *mirror) syncGroup(ctx context.Context, group string, wanted []GroupOffset) error {
+func (mi *mirror) syncGroup(ctx context.Context, group string, wanted []GroupOffset, ends map[tp]bounds) error {
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -122,7 +137,7 @@ func (mi *mirror) syncGroup(ctx context.Context, group string, wanted []GroupOff
 	}
 	commit := kadm.Offsets{}
 	for _, o := range wanted {
-		c, ok := mi.clamp(o)
+		c, ok := clamp(o, ends)
 		if !ok {
 			continue
 		}
@@ -150,29 +165,84 @@ func (mi *mirror) syncGroup(ctx context.Context, group string, wanted []GroupOff
 	return nil
 }
 
+// bounds are what committed offsets of a partition that is MIRRORING are clamped to.
+type bounds struct {
+	start, end           int64 // log start and high watermark
+	startEpoch, endEpoch int32 // epochs of the records there and before, -1 if there is none
+	leaderEpoch          int32
+}
+
+// bounds asks the leaders of the topics' partitions, here and elsewhere. Partitions in another state, and those whose leader or
+// coordinator can't tell now, are left out: their offsets wait for the next sync.
+func (mi *mirror) bounds(ctx context.Context, topics []string) (map[tp]bounds, error) {
+	out := map[tp]bounds{}
+	var others []PartitionOf
+	var keys []mirrorstate.Key
+	names := map[string]bool{}
+	for _, name := range topics {
+		t := mi.mgr.topic(name)
+		if t == nil {
+			continue
+		}
+		for i, p := range t.Partitions {
+			k := tp{name, int32(i)}
+			switch b, ok := mi.localBounds(k); {
+			case ok:
+				out[k] = b
+			case p.Leader >= 0 && p.Leader != mi.mgr.opts.NodeID:
+				others, names[name] = append(others, PartitionOf{t, int32(i)}), true
+				keys = append(keys, mirrorstate.Key{Mirror: mi.name, TopicID: t.ID, Partition: int32(i)})
+			}
+		}
+	}
+	if len(others) == 0 {
+		return out, nil
+	}
+	states := mi.mgr.opts.States.ReadAll(ctx, mi.name, keys)
+	ask := slices.Sorted(maps.Keys(names))
+	starts, err := mi.mgr.opts.Local.ListStartOffsets(ctx, ask...)
+	ends, err2 := mi.mgr.opts.Local.ListEndOffsets(ctx, ask...)
+	for i, p := range others {
+		s, ok := starts.Lookup(p.Topic.Name, p.Partition)
+		e, ok2 := ends.Lookup(p.Topic.Name, p.Partition)
+		if !ok || !ok2 || s.Err != nil || e.Err != nil || states[i].Err != nil || states[i].State != mirrormsg.Mirroring {
+			continue
+		}
+		out[tp{p.Topic.Name, p.Partition}] = bounds{s.Offset, e.Offset, s.LeaderEpoch, e.LeaderEpoch, p.Topic.Partitions[p.Partition].LeaderEpoch}
+	}
+	return out, errors.Join(err, err2)
+}
+
+// localBounds are the bounds of a partition that is MIRRORING and led here.
+func (mi *mirror) localBounds(k tp) (bounds, bool) {
+	p := mi.mgr.partition(k)
+	if p == nil || p.State() != mirrormsg.Mirroring || p.rep.Log() == nil {
+		return bounds{}, false
+	}
+	log := p.rep.Log()
+	b := bounds{start: log.StartOffset(), end: p.rep.HighWatermark()}
+	_, b.leaderEpoch, _ = p.rep.Leader()
+	b.startEpoch, b.endEpoch = log.EpochFor(b.start), log.EpochFor(max(b.end-1, b.start))
+	return b, true
+}
+
 // clamp brings a source group's offset into our log: not above the high watermark, not below the log start (spec D8).
-func (mi *mirror) clamp(o GroupOffset) (GroupOffset, bool) {
-	rep, err := mi.mgr.opts.Replicas.Get(o.Topic, o.Partition)
-	if err != nil || rep.Log() == nil {
+func clamp(o GroupOffset, ends map[tp]bounds) (GroupOffset, bool) {
+	b, ok := ends[tp{o.Topic, o.Partition}]
+	if !ok {
 		return o, false
 	}
-	p := mi.mgr.partition(tp{o.Topic, o.Partition})
-	if p == nil || p.State() != mirrormsg.Mirroring {
-		return o, false
-	}
-	log := rep.Log()
-	at := max(min(o.Offset, rep.HighWatermark()), log.StartOffset())
-	if at != o.Offset {
-		o.Offset, o.Metadata = at, ""
-		if o.Epoch = log.EpochFor(max(at-1, log.StartOffset())); o.Epoch < 0 {
+	if at := max(min(o.Offset, b.end), b.start); at != o.Offset {
+		o.Epoch = b.endEpoch
+		if at > o.Offset {
+			o.Epoch = b.startEpoch
+		}
+		if o.Offset, o.Metadata = at, ""; o.Epoch < 0 {
 			return o, at == 0 // an empty log has no epoch to say
 		}
 	}
 	// A committed epoch above our own leader epoch would make consumers wait for it; the next bump brings it.
-	if _, epoch, _ := rep.Leader(); o.Epoch > epoch {
-		return o, false
-	}
-	return o, true
+	return o, o.Epoch <= b.leaderEpoch
 }
 
 // Held reports whether a committed offset must not expire: the mirror exists, and the source's group held it when the source

@@ -26,7 +26,7 @@ import (
 	"milena/internal/wire"
 )
 
-// States reads and writes partition states at their coordinator, wherever it is.
+// States reads and writes partition states at their coordinator.
 type States interface {
 	Read(ctx context.Context, k mirrorstate.Key, leaderEpoch int32) (mirrorstate.Status, error)
 	Write(ctx context.Context, w mirrorstate.Write) (mirrorstate.Status, error)
@@ -42,7 +42,7 @@ type Options struct {
 	NodeID     int32
 	ClusterID  string
 	Replicas   *replica.Manager
-	States     States
+	States     *Cluster
 	Controller Controller
 	// Local is an admin client on this cluster.
 	Local *kadm.Client
@@ -222,6 +222,11 @@ func (m *Manager) refreshChanged(d *meta.Delta) {
 	for name, mi := range m.mirrors {
 		if all || names[name] {
 			mi.refreshSoon()
+		}
+	}
+	if all {
+		for _, p := range m.parts {
+			p.kick() // its coordinator may be another one now
 		}
 	}
 }

@@ -300,7 +300,10 @@ func (p *Partition) failed(wish mirrormsg.State) bool {
 	}
 	attempt := p.status.RetryAttempt
 	if attempt < 0 || int(attempt) >= p.mgr.opts.Retry.MaxAttempts {
-		return false // the operator's turn
+		// The operator's turn, who may be heard by another broker: it writes the state that is to be.
+		p.known = false
+		p.kickIn(operatorPoll)
+		return false
 	}
 	now := time.Now()
 	if p.retryAt.IsZero() {
@@ -365,8 +368,8 @@ func (p *Partition) onOutcome(o *outcome) bool {
 
 // read asks the coordinator where the partition is, under this leader epoch, which fences earlier leaders.
 func (p *Partition) read() bool {
-	_, epoch, self := p.rep.Leader()
-	if !self {
+	epoch, ok := p.leads()
+	if !ok {
 		return false
 	}
 	st, err := p.mgr.opts.States.Read(p.ctx, p.key, epoch)
@@ -379,9 +382,21 @@ func (p *Partition) read() bool {
 	return true
 }
 
+// leads is the leader epoch that this broker leads the partition with. Metadata has said that it does; the replica may not know
+// yet, or the broker is cut off from the controller and must not act: it is looked at again.
+func (p *Partition) leads() (epoch int32, ok bool) {
+	_, epoch, ok = p.rep.Leader()
+	if !ok {
+		p.kickIn(coordinatorBackoff)
+	}
+	return epoch, ok
+}
+
 const (
 	// coordinatorBackoff is the pause before a coordinator is asked again (spec 3.10).
 	coordinatorBackoff = time.Second
+	// operatorPoll is how often a partition that has failed for good looks whether it was recovered.
+	operatorPoll = 5 * time.Second
 	// rereadPause is the pause before a state is read again that somebody else has written.
 	rereadPause = 10 * time.Millisecond
 )
@@ -413,8 +428,8 @@ type capture struct {
 
 // write persists a state; true if the next step may follow.
 func (p *Partition) write(w write) bool {
-	_, epoch, self := p.rep.Leader()
-	if !self {
+	epoch, ok := p.leads()
+	if !ok {
 		return false
 	}
 	req := mirrorstate.Write{Key: p.key, State: w.state, LeaderEpoch: epoch, StateEpoch: p.status.StateEpoch, StopWish: -1,

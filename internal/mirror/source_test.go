@@ -70,10 +70,8 @@ func TestEpochAboveTheSourceLeaders(t *testing.T) {
 	}
 	f.set(func() { f.told = 2 })
 	dst.awaitEnd("t", 0, 2)
-	p = dst.await("m", "t", 0, level)
-	if p.RetryAttempt != 0 || p.LastError != "" {
-		t.Errorf("after the recovery: %+v", p)
-	}
+	// The records are there a moment before the failure is cleared.
+	dst.await("m", "t", 0, func(p mirroradm.Partition) bool { return level(p) && p.RetryAttempt == 0 && p.LastError == "" })
 }
 
 // 8.4, table: "if it has node endpoints (v16+) and the leader moved: move the partition to the fetcher of the new leader, keeping

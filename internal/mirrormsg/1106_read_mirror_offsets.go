@@ -79,6 +79,8 @@ type ReadMirrorOffsetsPartitionResult struct {
 	DestinationOffset int64
 	// SourceOffsetAgeMs: Milliseconds since SourceOffset was last seen; -1 if never.
 	SourceOffsetAgeMs int64
+	// ErrorMessage: Extension: last error that did not change the partition's state, or null.
+	ErrorMessage *string
 }
 
 // NewReadMirrorOffsetsPartitionResult returns a ReadMirrorOffsetsPartitionResult with the defaults that are not zero.
@@ -93,7 +95,7 @@ func walkReadMirrorOffsetsPartitionResult(c *wire.Codec, m *ReadMirrorOffsetsPar
 	c.Int32(&m.PartitionIndex)
 	c.Int64(&m.SourceOffset)
 	c.Int64(&m.DestinationOffset)
-	c.Tags(wire.Tag(0, m.SourceOffsetAgeMs != -1, func(c *wire.Codec) { c.Int64(&m.SourceOffsetAgeMs) }))
+	c.Tags(wire.Tag(0, m.SourceOffsetAgeMs != -1, func(c *wire.Codec) { c.Int64(&m.SourceOffsetAgeMs) }), wire.Tag(1, m.ErrorMessage != nil, func(c *wire.Codec) { c.NullableString(&m.ErrorMessage) }))
 }
 
 // Key is the API key in Milena's own numbers.

@@ -53,6 +53,20 @@ func decodeValue[T any](src []byte, m *T, walk func(*wire.Codec, *T)) error {
 	return decode(r.Rest(), m, walk)
 }
 
+// CheckVersion returns an error that wraps ErrUnknownRecord and names type and version, if a record of __mirror_state is of a
+// type or version that this release doesn't know.
+func CheckVersion(key, value []byte) error {
+	k, v := wire.NewReader(key), wire.NewReader(value)
+	kind, version := k.Int16(), v.Int16()
+	if k.Err() != nil || v.Err() != nil {
+		return nil // cut short
+	}
+	if version != 0 || kind != LastMirrorEpochsType && kind != MirrorPartitionStateType {
+		return fmt.Errorf("%w: type %d version %d, types 1 and 2 are known in version 0", ErrUnknownRecord, kind, version)
+	}
+	return nil
+}
+
 // Key is the decoded key of a record of __mirror_state; both record types have the same fields.
 type Key struct {
 	Type      int16

@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"encoding/binary"
+	"io"
 	"net"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"milena/internal/meta"
 	"milena/internal/metafollow"
 	"milena/internal/replica"
+	"milena/internal/replica/follow"
 	"milena/internal/server"
 )
 
@@ -34,10 +37,24 @@ func (n *Node) codePoints() api.CodePoints {
 // buildBroker makes the parts of the broker and has them follow the metadata, each after those it builds on.
 func (n *Node) buildBroker(context.Context) error {
 	c := n.o.Config
+	n.live.Subscribe(n.applyLimits)
+	n.follower.Subscribe(n.applyDynamic)
+	if !c.Broker {
+		return nil
+	}
 	var err error
 	n.replicas, err = replica.New(replica.Options{
 		NodeID: c.ID, Dirs: n.dirs, Settings: n.topicSettings, Logger: n.log, Registerer: n.o.Registry,
 		SessionSlots: c.Socket.FetchSessionCacheSlots, CheckpointInterval: c.Replica.HighWatermarkInterval,
+		Controller: n.toController(n.links.isr), BrokerEpoch: n.brokerEpoch, LagTimeMax: c.Replica.LagTimeMax, Suspended: true, Random: n.random32,
+	})
+	if err != nil {
+		return err
+	}
+	n.replicas.SetThrottles(c.Replica.LeaderThrottle, c.Replica.FollowerThrottle)
+	n.replicas.SetMoveRate(c.Replica.MoveRate)
+	n.fetchers, err = follow.New(follow.Options{
+		NodeID: c.ID, Replicas: n.replicas, BrokerEpoch: n.brokerEpoch, Dial: n.DialBroker, Settings: n.fetchSettings, Logger: n.log, Registerer: n.o.Registry,
 	})
 	if err != nil {
 		return err
@@ -46,25 +63,51 @@ func (n *Node) buildBroker(context.Context) error {
 		NodeID: c.ID, Open: coord.Replicas(n.replicas, group.Topic), Config: n.groupConfig, Logger: n.log, Registerer: n.o.Registry, Rand: n.o.Random,
 		Held: n.heldByMirror,
 	})
-	n.follower = metafollow.New(metafollow.Options{NodeID: c.ID, ClusterID: n.dirs.ClusterID(), Controller: n.links.follow, Logger: n.log})
 	if err := n.buildMirrors(); err != nil {
 		return err
 	}
-	n.live.Subscribe(n.applyLimits)
-	n.follower.Subscribe(n.applyDynamic)
 	n.follower.Subscribe(n.replicas.Apply)
 	n.follower.Subscribe(n.groups.Apply)
 	n.follower.Subscribe(n.mirrors.apply)
+	if err := n.newSession(); err != nil {
+		return err
+	}
 	n.dirs.Start(n.ctx)
 	n.replicas.Start(n.ctx)
+	n.fetchers.Start(n.ctx)
 	return nil
+}
+
+// random32 gives ids of fetch sessions.
+func (n *Node) random32() uint32 {
+	var b [4]byte
+	if _, err := io.ReadFull(n.o.Random, b[:]); err != nil {
+		n.log.Warn("the random source failed", "error", err)
+	}
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// brokerEpoch is that of this broker's registration, -1 before it.
+func (n *Node) brokerEpoch() int64 {
+	return n.session.Epoch()
+}
+
+// fetchSettings are what followers ask for.
+func (n *Node) fetchSettings() follow.Settings {
+	r := n.live.Node().Replica
+	return follow.Settings{
+		Fetchers: r.Fetchers, MinBytes: r.FetchMinBytes, MaxBytes: r.FetchMaxBytes, ResponseMaxBytes: r.FetchResponseBytes, MaxWait: r.FetchWait, Backoff: r.FetchBackoff,
+	}
 }
 
 // serve lets clients in.
 func (n *Node) serve(context.Context) error {
 	c := n.o.Config
+	if !c.Broker {
+		return nil
+	}
 	broker := cluster.NewBroker(cluster.BrokerOptions{
-		NodeID: c.ID, ClusterID: n.dirs.ClusterID(), Image: n.follower.Image, WaitOffset: n.follower.WaitOffset, Controller: n.links.forward,
+		NodeID: c.ID, ClusterID: n.clusterID, Image: n.follower.Image, WaitOffset: n.follower.WaitOffset, Controller: n.links.forward,
 		AutoCreate: func() bool { return n.live.Node().Topics.AutoCreate }, MaxDescribedPartitions: int32(c.Socket.MaxPartitionsPerRequest),
 		ForwardTimeout: c.Client.RequestTimeout, CodePoints: n.codePoints(), Logger: n.log,
 		InternalTopics: map[string]cluster.InternalTopic{
@@ -73,7 +116,7 @@ func (n *Node) serve(context.Context) error {
 	})
 	parts := []handle.Registrar{
 		broker,
-		data.New(data.Options{Replicas: n.replicas, Dirs: n.dirs, Image: n.follower.Image, ProducerIDs: n.producerIDs, FetchMaxBytes: int(c.Socket.FetchMaxBytes), Logger: n.log}),
+		data.New(data.Options{Replicas: n.replicas, Dirs: n.dirs, Image: n.follower.Image, ProducerIDs: n.producerIDs, FetchMaxBytes: int(c.Socket.FetchMaxBytes), RackAware: c.Replica.RackAware, Logger: n.log}),
 		handlegroup.New(handlegroup.Options{Groups: n.groups, Image: n.follower.Image, Logger: n.log}),
 		admin.NewConfigs(admin.ConfigsOptions{Node: n.live.Node, Image: n.follower.Image, Forward: broker.ForwardRequest, Loggers: n.loggers(), Logger: n.log}),
 		n.mirrors.handlers(broker),
@@ -83,6 +126,9 @@ func (n *Node) serve(context.Context) error {
 	mem, dial := server.NewMemListener()
 	var listeners []server.Listener
 	for _, b := range n.bound {
+		if b.controller {
+			continue
+		}
 		l, ln := b.conf, b.Listener
 		if l.Name == n.advertise[0].Name {
 			ln = join(ln, mem)
@@ -117,7 +163,7 @@ func (n *Node) loggers() Loggers {
 func (n *Node) producerIDs(ctx context.Context) (int64, int32, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.o.Config.Client.RequestTimeout)
 	defer cancel()
-	return metafollow.AllocateProducerIDs(ctx, n.links.forward, n.o.Config.ID, n.session.Epoch())
+	return metafollow.AllocateProducerIDs(ctx, n.toController(n.links.forward), n.o.Config.ID, n.session.Epoch())
 }
 
 // image is the broker's current metadata.

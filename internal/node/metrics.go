@@ -10,6 +10,7 @@ import (
 	"milena/internal/coord/group"
 	"milena/internal/meta"
 	"milena/internal/obs"
+	"milena/internal/quorum"
 	"milena/internal/record"
 	"milena/internal/replica"
 )
@@ -26,7 +27,8 @@ type overview struct {
 	image  func() *meta.Image
 	views  func(context.Context) ([]group.View, error)
 	part   func(topic string, partition int32) (*replica.Partition, error)
-	leads  func() bool // this node leads the quorum
+	broker bool
+	quorum *quorum.Node // nil: this node is no controller
 	self   int32
 	now    func() time.Time
 	oldest timestamps
@@ -44,22 +46,25 @@ func (n *Node) newOverview() *overview {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	const controller = "kafka_controller_kafkacontroller_"
-	return &overview{
-		image: n.image, views: n.groups.Views, part: n.replicas.Get, self: n.o.Config.ID, now: time.Now,
-		leads:      func() bool { return n.quorum.Status().IsLeader },
+	o := &overview{
+		image: n.image, self: n.o.Config.ID, now: time.Now, broker: n.o.Config.Broker, quorum: n.quorum,
 		state:      desc("kafka_server_kafkaserver_brokerstate", "State of the broker: 3 while it serves clients, 1 before that."),
 		topics:     desc(controller+"globaltopiccount", "Topics of the cluster."),
 		partitions: desc(controller+"globalpartitioncount", "Partitions of the cluster."),
 		offline:    desc(controller+"offlinepartitionscount", "Partitions of the cluster without a leader."),
 		active:     desc(controller+"activebrokercount", "Brokers of the cluster that are alive."),
 		fenced:     desc(controller+"fencedbrokercount", "Registered brokers of the cluster that are fenced."),
-		controller: desc(controller+"activecontrollercount", "1 if this node is the active controller."),
+		controller: desc(controller+"activecontrollercount", "1 if this node is the active controller; absent where it is no controller."),
 		feature:    desc("milena_feature_level", "Finalized level of a feature of the cluster.", "feature"),
 		lag: desc("milena_group_lag_offsets", "High watermarks minus committed offsets, summed over a topic's partitions that the group has committed; "+
 			"absent while one of them is unknown here.", obs.LabelGroup, obs.LabelTopic),
 		lagSeconds: desc("milena_group_lag_seconds", "Age of the oldest batch that a group has not committed, by the batch's own timestamp, the largest over a topic's "+
 			"partitions; 0 without lag; absent while unknown.", obs.LabelGroup, obs.LabelTopic),
 	}
+	if o.broker {
+		o.views, o.part = n.groups.Views, n.replicas.Get
+	}
+	return o
 }
 
 // Describe implements prometheus.Collector.
@@ -75,12 +80,22 @@ func (o *overview) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	img := o.image()
-	state, leads := 1, 0.0
-	if img.Alive(o.self) {
-		state = brokerRunning
+	if o.quorum != nil {
+		leads := 0.0
+		if o.quorum.Status().IsLeader {
+			leads = 1
+		}
+		gauge(o.controller, leads)
 	}
-	if o.leads() {
-		leads = 1
+	if o.broker {
+		state := 1
+		if img.Alive(o.self) {
+			state = brokerRunning
+		}
+		gauge(o.state, float64(state))
+	}
+	if img.Offset < 0 {
+		return // nothing is known of the cluster yet
 	}
 	active, fenced, offline := 0, 0, 0
 	for b := range img.Brokers() {
@@ -97,17 +112,17 @@ func (o *overview) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	gauge(o.state, float64(state))
 	gauge(o.topics, float64(img.TopicCount()))
 	gauge(o.partitions, float64(img.PartitionCount()))
 	gauge(o.active, float64(active))
 	gauge(o.fenced, float64(fenced))
 	gauge(o.offline, float64(offline))
-	gauge(o.controller, leads)
 	for f, level := range img.Features() {
 		gauge(o.feature, float64(level), f)
 	}
-	o.collectLag(gauge)
+	if o.broker {
+		o.collectLag(gauge)
+	}
 }
 
 // collectLag reports the lag of every group coordinated here, by topic.

@@ -3,7 +3,9 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +30,7 @@ import (
 type mirrorParts struct {
 	n       *Node
 	states  *mirrorstate.Service
+	cluster *mirror.Cluster
 	manager *mirror.Manager
 	local   *kgo.Client
 	once    sync.Once
@@ -73,6 +76,9 @@ func (n *Node) buildMirrors() error {
 		NodeID: c.ID, Open: open, WriteTimeout: c.Mirror.CoordinatorWriteTimeout, MaxAttempts: int16(c.Mirror.RetryMaxAttempts), Logger: n.log,
 		Loaded: func(partition int32) { p.manager.CoordinatorLoaded(partition) },
 	})
+	p.cluster = mirror.NewCluster(mirror.ClusterOptions{
+		NodeID: c.ID, Image: n.image, Local: p.states, Dial: n.DialBroker, Timeout: c.Mirror.CoordinatorWriteTimeout,
+	})
 	// The mirror's admin client on this cluster goes to this broker's own listener, in memory.
 	var err error
 	p.local, err = kgo.NewClient(kgo.SeedBrokers("local:0"), kgo.Dialer(p.dialLocal), kgo.ClientID("mirror-dst-admin-"+itoa(c.ID)), kgo.MaxVersions(nil))
@@ -80,7 +86,7 @@ func (n *Node) buildMirrors() error {
 		return err
 	}
 	p.manager, err = mirror.New(mirror.Options{
-		NodeID: c.ID, ClusterID: n.dirs.ClusterID(), Replicas: n.replicas, States: p.states, Controller: n.links.forward, Local: kadm.NewClient(p.local),
+		NodeID: c.ID, ClusterID: n.clusterID, Replicas: n.replicas, States: p.cluster, Controller: n.toController(n.links.forward), Local: kadm.NewClient(p.local),
 		ClampOffsets: p.clampOffsets, FS: n.o.FS, Dial: n.o.Dial,
 		Retry:           mirror.Retry{Initial: c.Mirror.RetryInitialBackoff, Max: c.Mirror.RetryMaxBackoff, MaxAttempts: c.Mirror.RetryMaxAttempts},
 		RefreshInterval: func() time.Duration { return n.live.Node().Mirror.RefreshInterval }, FetchMemory: c.Mirror.FetchMemory, ReadOnly: n.readOnly(),
@@ -114,6 +120,7 @@ func (p *mirrorParts) close() {
 	p.once.Do(func() {
 		p.manager.Close()
 		p.states.Close()
+		p.cluster.Close()
 		p.local.Close()
 	})
 }
@@ -121,11 +128,12 @@ func (p *mirrorParts) close() {
 // handlers answer the mirror APIs of the broker's listeners.
 func (p *mirrorParts) handlers(broker *cluster.Broker) handle.Registrar {
 	return handlemirror.New(handlemirror.Options{
-		Image: p.n.image, States: p.states, Manager: p.manager, Controller: broker, Logger: p.n.log,
+		Image: p.n.image, States: p.states, Cluster: p.cluster, Manager: p.manager, Controller: broker, Logger: p.n.log,
 	})
 }
 
-// clampOffsets takes committed offsets of a cut partition back to its end, and tells whose they were.
+// clampOffsets takes committed offsets of a cut partition back to its end, and tells whose they were: of the groups coordinated
+// here directly, of the others as an admin client. Those leave a group alone that has members.
 func (p *mirrorParts) clampOffsets(ctx context.Context, topic string, id ids.UUID, partition int32, end int64, epoch int32) ([]string, error) {
 	type answer struct {
 		groups []string
@@ -139,10 +147,51 @@ func (p *mirrorParts) clampOffsets(ctx context.Context, topic string, id ids.UUI
 		}
 		ch <- a
 	})
+	var here answer
 	select {
-	case a := <-ch:
-		return a.groups, a.err
+	case here = <-ch:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	if p.coordinatesAll() {
+		return here.groups, here.err
+	}
+	elsewhere, err := p.clampElsewhere(ctx, kadm.Offset{Topic: topic, Partition: partition, At: end, LeaderEpoch: epoch})
+	return append(here.groups, elsewhere...), errors.Join(here.err, err)
+}
+
+// coordinatesAll says whether no other broker coordinates groups.
+func (p *mirrorParts) coordinatesAll() bool {
+	t := p.n.image().TopicByName(group.Topic)
+	return t == nil || !slices.ContainsFunc(t.Partitions, func(x *meta.Partition) bool { return x.Leader != p.n.o.Config.ID })
+}
+
+// clampElsewhere is clampOffsets for what is above the offset wherever it is.
+func (p *mirrorParts) clampElsewhere(ctx context.Context, to kadm.Offset) ([]string, error) {
+	adm := kadm.NewClient(p.local)
+	all, err := adm.ListGroups(ctx)
+	errs := []error{err} // what some brokers told is used all the same
+	var moved []string
+	for name, r := range adm.FetchManyOffsets(ctx, all.Groups()...) {
+		if r.Err != nil {
+			errs = append(errs, fmt.Errorf("group %s: %w", name, r.Err))
+			continue
+		}
+		if o, ok := r.Fetched.Lookup(to.Topic, to.Partition); !ok || o.At <= to.At {
+			continue
+		}
+		commit := kadm.Offsets{}
+		commit.Add(to)
+		rs, err := adm.CommitOffsets(ctx, name, commit)
+		if err == nil {
+			err = rs.Error()
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("group %s: %w", name, err))
+			continue
+		}
+		moved = append(moved, name)
+	}
+	slices.Sort(moved)
+	return moved, errors.Join(errs...)
 }

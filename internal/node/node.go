@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,7 +27,9 @@ import (
 	"milena/internal/meta"
 	"milena/internal/metafollow"
 	"milena/internal/quorum"
+	"milena/internal/quorum/transport"
 	"milena/internal/replica"
+	"milena/internal/replica/follow"
 	"milena/internal/server"
 )
 
@@ -83,25 +84,38 @@ type Node struct {
 	once    sync.Once
 
 	dirs      *logdir.Set
-	quorum    *quorum.Node
-	control   *controller.Service
-	ctlServer *server.Server
-	follower  *metafollow.Follower
-	session   *metafollow.Session
-	links     links
-	replicas  *replica.Manager
-	groups    *group.Service
-	mirrors   *mirrorParts
-	serving   atomic.Pointer[serving] // nil until clients are let in
-	console   *console.Server
+	clusterID string
 	bound     []boundListener
-	advertise []meta.Endpoint
+	advertise []meta.Endpoint   // listeners for clients, as they reach them
+	reachable []config.Listener // the controller's listeners, as others reach them
+
+	// Of a controller:
+	quorum     *quorum.Node
+	transport  *transport.Transport // nil without a controller listener
+	control    *controller.Service
+	ctlServer  *server.Server
+	dialInside func(context.Context) (net.Conn, error)
+
+	// Of every node:
+	finder   *metafollow.Finder
+	links    links
+	follower *metafollow.Follower
+	console  *console.Server
+
+	// Of a broker:
+	session  *metafollow.Session
+	replicas *replica.Manager
+	fetchers *follow.Fetchers
+	groups   *group.Service
+	mirrors  *mirrorParts
+	serving  atomic.Pointer[serving] // nil until clients are let in
 }
 
-// boundListener is an open listener for clients, with what the configuration says of it.
+// boundListener is an open listener, with what the configuration says of it.
 type boundListener struct {
 	net.Listener
-	conf config.Listener
+	conf       config.Listener
+	controller bool
 }
 
 // serving is what clients reach: the server, and a way in for the process itself.
@@ -110,11 +124,9 @@ type serving struct {
 	dial   func(ctx context.Context) (net.Conn, error)
 }
 
-// links are the connections to the controller: what waits and what must not wait use their own.
-type links struct{ follow, session, forward *metafollow.Link }
-
 // Start opens the disks, recovers, and returns once the node serves clients, or with the error that kept it from it; then
-// nothing of it is left. The node runs until Shutdown or Kill, whatever becomes of ctx.
+// nothing of it is left. A controller alone serves nobody but other nodes, and needs no leader to have started. The node
+// runs until Shutdown or Kill, whatever becomes of ctx.
 func Start(ctx context.Context, o Options) (*Node, error) {
 	o.defaults()
 	n := &Node{o: o, log: o.Logger, live: config.NewLive(o.Config), failed: make(chan struct{})}
@@ -127,12 +139,9 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 }
 
 func (n *Node) start(ctx context.Context) error {
-	if !n.o.Config.Broker || !n.o.Config.Controller {
-		return errors.New("process.roles: this release runs both roles in one process: set process.roles=broker,controller or leave it out")
-	}
 	registerProcess(n.o.Registry, n.o.Version)
 	for _, step := range []func(context.Context) error{
-		n.openDirs, n.bind, n.startController, n.buildBroker, n.join, n.registerOverview, n.serve, n.startConsole,
+		n.openDirs, n.bind, n.startController, n.connectControllers, n.buildBroker, n.registerOverview, n.startConsole, n.join, n.serve,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -166,10 +175,20 @@ func (n *Node) fail(err error) {
 	})
 }
 
-// Addr is the address of the first listener clients connect to.
+// Addr is the address of the first listener that clients connect to; of a controller alone, that of its first listener.
 func (n *Node) Addr() string {
-	e := n.advertise[0]
-	return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
+	if len(n.advertise) == 0 {
+		return n.ControllerAddr()
+	}
+	return endpointAddr(n.advertise[0])
+}
+
+// ControllerAddr is the address of the controller's first listener, empty if it has none.
+func (n *Node) ControllerAddr() string {
+	if len(n.reachable) == 0 {
+		return ""
+	}
+	return n.reachable[0].Address()
 }
 
 // HTTPAddr is the address of the console, empty if it is off.
@@ -181,7 +200,7 @@ func (n *Node) HTTPAddr() string {
 }
 
 // ClusterID is the cluster's id.
-func (n *Node) ClusterID() string { return n.dirs.ClusterID() }
+func (n *Node) ClusterID() string { return n.clusterID }
 
 // go runs f until the node stops; an error before that is the node's failure.
 func (n *Node) run(what string, f func(context.Context) error) {
@@ -199,7 +218,7 @@ func (n *Node) openDirs(ctx context.Context) error {
 		return err
 	}
 	dirs, err := logdir.Open(logdir.Options{
-		FS: n.o.FS, Dirs: c.LogDirs, NodeID: c.ID, Logger: n.log, Registerer: n.o.Registry,
+		FS: n.o.FS, Dirs: n.logDirs(), NodeID: c.ID, Logger: n.log, Registerer: n.o.Registry,
 		// Topics' own configs are known once the metadata is read; until then nothing is deleted or compacted.
 		Config: func(string, ids.UUID) partlogConfig {
 			conf := logConfig(&c.Topics.Log, c)
@@ -214,7 +233,7 @@ func (n *Node) openDirs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.dirs = dirs
+	n.dirs, n.clusterID = dirs, dirs.ClusterID()
 	return nil
 }
 
@@ -222,7 +241,7 @@ func (n *Node) dirOffline(dir string, err error) {
 	if n.replicas != nil {
 		n.replicas.DirectoryOffline(dir, err)
 	}
-	if dir == n.o.Config.MetadataLogDir {
+	if dir == n.o.Config.MetadataLogDir && n.o.Config.Controller {
 		n.fail(fmt.Errorf("log directory %s holds the metadata and failed: %w", dir, err))
 	}
 }
@@ -232,26 +251,19 @@ func (n *Node) bind(context.Context) error {
 	c := n.o.Config
 	ports := map[string]int{}
 	for _, l := range c.Listeners {
-		if slices.Contains(c.ControllerListeners, l.Name) {
-			// The only controller is reached in the process. Opened to the network its APIs would need rights checked first.
-			n.log.Warn("the controller's listener is not opened: this release has one controller, reached in the process", "listener", l.Name)
-			continue
-		}
 		ln, err := n.o.Listen("tcp", net.JoinHostPort(l.Host, strconv.Itoa(l.Port)))
 		if err != nil {
 			return fmt.Errorf("listener %s: %w", l.Name, err)
 		}
-		n.bound = append(n.bound, boundListener{ln, l})
+		n.bound = append(n.bound, boundListener{ln, l, slices.Contains(c.ControllerListeners, l.Name)})
 		if a, ok := ln.Addr().(*net.TCPAddr); ok {
 			ports[l.Name] = a.Port
 		} else {
 			ports[l.Name] = l.Port
 		}
 	}
-	if len(n.bound) == 0 {
-		return errors.New("listeners: there is no listener for clients")
-	}
 	c = c.Advertise(ports)
+	n.reachable = c.ControllerAdvertised
 	for _, a := range c.Advertised {
 		n.advertise = append(n.advertise, meta.Endpoint{Name: a.Name, Host: a.Host, Port: uint16(a.Port), SecurityProtocol: int16(a.Protocol)})
 	}
@@ -268,24 +280,18 @@ func (n *Node) startConsole(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("milena.http.listen: %w", err)
 	}
-	n.console = console.New(console.Options{Listener: ln, Registry: n.o.Registry, Ready: n.ready, Logger: n.log})
+	n.console = console.New(console.Options{Listener: ln, Registry: n.o.Registry, Ready: n.ready, Degraded: n.degraded, Logger: n.log})
 	n.wg.Go(n.console.Serve)
 	return nil
 }
 
-// ready is nil when clients can be served.
-func (n *Node) ready() error {
-	if err := n.Err(); err != nil {
-		return err
-	}
-	if n.ctx.Err() != nil {
-		return errors.New("shutting down")
-	}
-	img := n.follower.Image()
-	if !img.Alive(n.o.Config.ID) {
-		return errors.New("the controller has not let this broker in")
-	}
-	return nil
-}
-
 func (n *Node) metadataDir() string { return filepath.Join(n.o.Config.MetadataLogDir, quorumDir) }
+
+// LeadsQuorum reports whether this node is the active controller, as far as it knows.
+func (n *Node) LeadsQuorum() bool { return n.quorum != nil && n.quorum.Status().IsLeader }
+
+// Replicas are this broker's partitions, nil on a controller alone.
+func (n *Node) Replicas() *replica.Manager { return n.replicas }
+
+// Image is the cluster's metadata as this node has it.
+func (n *Node) Image() *meta.Image { return n.image() }

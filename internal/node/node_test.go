@@ -22,6 +22,7 @@ import (
 	"milena/internal/ids"
 	"milena/internal/logdir"
 	"milena/internal/node"
+	"milena/internal/quorum"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -260,17 +261,20 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Kafka's own server.properties for one node runs: the controller's listener is not opened, nothing else changes.
+// Kafka's own server.properties for one node runs, after storage format --standalone.
 func TestKafkasOwnPropertiesForOneNode(t *testing.T) {
 	dir := t.TempDir()
-	err := logdir.Format(logdir.FormatOptions{FS: disk.OS(), Dirs: []string{dir}, NodeID: 1, ClusterID: "4L6g3nShT-eMCtK--X86sw",
-		NewID: func() (ids.UUID, error) { return ids.New(rand.Reader) }})
+	formatFor(t, dir, "4L6g3nShT-eMCtK--X86sw", 1)
+	m, err := logdir.ReadMeta(disk.OS(), dir)
+	if err == nil {
+		err = quorum.Format(disk.OS(), filepath.Join(dir, "quorum"), []quorum.Voter{{Member: quorum.Member{ID: 1, Directory: m.Directory}, Endpoints: []quorum.Endpoint{{Name: "CONTROLLER", Host: "localhost", Port: 9093}}}})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := start(t, dir, map[string]string{
 		"process.roles": "broker,controller", "node.id": "1", "controller.quorum.bootstrap.servers": "localhost:9093",
-		"listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:9093", "inter.broker.listener.name": "PLAINTEXT", "controller.listener.names": "CONTROLLER",
+		"listeners": "PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "inter.broker.listener.name": "PLAINTEXT", "controller.listener.names": "CONTROLLER",
 		"advertised.listeners":           "PLAINTEXT://127.0.0.1:0,CONTROLLER://localhost:9093",
 		"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
 	})
@@ -300,6 +304,16 @@ func TestLostMetadataIsRefused(t *testing.T) {
 		n.Kill()
 		t.Fatal("began an empty cluster over the logs of another")
 	} else if !strings.Contains(err.Error(), "is missing, but the log directories hold 1 partitions") {
+		t.Fatal(err)
+	}
+}
+
+// formatFor formats a directory as `milena storage format` does for a node that joins a cluster.
+func formatFor(t *testing.T, dir, cluster string, id int32) {
+	t.Helper()
+	err := logdir.Format(logdir.FormatOptions{FS: disk.OS(), Dirs: []string{dir}, NodeID: id, ClusterID: cluster,
+		NewID: func() (ids.UUID, error) { return ids.New(rand.Reader) }})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

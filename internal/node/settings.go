@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -50,7 +51,21 @@ func logConfig(t *config.Topic, n *config.Node) partlog.Config {
 func (n *Node) topicSettings(img *meta.Image, topic string) replica.Settings {
 	c := n.live.Node()
 	t := c.Topic(img.Config(meta.ResourceTopic, topic))
-	return replica.Settings{Log: logConfig(&t, c), MinISR: t.MinInsyncReplicas}
+	return replica.Settings{
+		Log: logConfig(&t, c), MinISR: t.MinInsyncReplicas,
+		LeaderThrottled: throttledBy(t.LeaderThrottled), FollowerThrottled: throttledBy(t.FollowerThrottled),
+	}
+}
+
+// throttledBy tells which replicas a list of them holds; nil for none.
+func throttledBy(t config.ThrottledReplicas) func(partition, broker int32) bool {
+	switch {
+	case t.All:
+		return func(int32, int32) bool { return true }
+	case len(t.Pairs) == 0:
+		return nil
+	}
+	return func(partition, broker int32) bool { return slices.Contains(t.Pairs[partition], broker) }
 }
 
 // applyDynamic takes over dynamic broker configs; it comes before everything that derives settings from them.
@@ -73,6 +88,10 @@ func (n *Node) applyLimits(_, after *config.Node) {
 		s.server.SetLimits(serverLimits(after))
 	}
 	n.dirs.SetCleaner(cleanerOptions(after))
+	if n.replicas != nil {
+		n.replicas.SetThrottles(after.Replica.LeaderThrottle, after.Replica.FollowerThrottle)
+		n.replicas.SetMoveRate(after.Replica.MoveRate)
+	}
 }
 
 func serverLimits(c *config.Node) server.Limits {

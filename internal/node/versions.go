@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/api"
+	"milena/internal/controller"
 	"milena/internal/server"
 )
 
@@ -30,6 +31,7 @@ func (n *Node) apiVersions(table server.Table, points api.CodePoints, controller
 			resp.ApiKeys = append(resp.ApiKeys, k)
 		}
 		if !controller {
+			resp.Version = r.Version
 			n.addFeatures(resp)
 		}
 		r.Reply(server.Response{Msg: resp})
@@ -53,14 +55,17 @@ func validWord(s string) bool {
 }
 
 func (n *Node) addFeatures(resp *kmsg.ApiVersionsResponse) {
-	for _, f := range features() {
+	for _, f := range controller.Features() {
+		if f.Min == 0 && resp.Version < 4 {
+			continue // clients of older versions can't bear a range from 0 (KAFKA-17011)
+		}
 		s := kmsg.NewApiVersionsResponseSupportedFeature()
 		s.Name, s.MinVersion, s.MaxVersion = f.Name, f.Min, f.Max
 		resp.SupportedFeatures = append(resp.SupportedFeatures, s)
 	}
 	img := n.image()
 	resp.FinalizedFeaturesEpoch = img.Offset
-	for _, f := range features() {
+	for _, f := range controller.Features() {
 		level := img.Feature(f.Name)
 		if level == 0 {
 			continue

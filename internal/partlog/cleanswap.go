@@ -1,6 +1,7 @@
 package partlog
 
 import (
+	"errors"
 	"time"
 
 	"milena/internal/disk"
@@ -42,6 +43,14 @@ func (l *Log) swap(to *segment, group []*segment, now time.Time) error {
 	segs := make([]*segment, 0, len(v.segs))
 	segs = append(append(append(segs, v.segs[:i]...), to), v.segs[i+len(group):]...)
 	l.view.Store(&view{segs: segs, end: v.end, size: v.size})
+	if err := l.replaced(to, group, now); err != nil {
+		return errors.Join(err, errUndo)
+	}
+	return nil
+}
+
+// replaced gives the files of a compaction that counts their names.
+func (l *Log) replaced(to *segment, group []*segment, now time.Time) error {
 	for _, s := range group {
 		if err := l.retire(s, now); err != nil {
 			return err

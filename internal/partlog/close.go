@@ -20,7 +20,7 @@ func (l *Log) Close(clean bool) error {
 	}
 	var err error
 	if clean && l.failed.Load() == nil {
-		err = l.fail("close", l.closeClean())
+		err = l.failWrite("close", l.closeClean())
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -22,7 +22,7 @@ func (l *Log) Flush(upTo int64) error {
 	if err != nil {
 		return err
 	}
-	return l.failOpen("flush", l.flushLocked())
+	return l.failWrite("flush", l.flushLocked())
 }
 
 // snapshotEvery is how many bytes after the last producer snapshot a flush
@@ -54,7 +54,7 @@ func (l *Log) flushLocked() (err error) {
 	l.unflushed = 0
 	if l.sinceSnap >= snapshotEvery {
 		l.sinceSnap = 0
-		err = l.takeSnapshot()
+		err = l.failWrite("producer snapshot", l.takeSnapshot())
 	}
 	l.mu.Unlock()
 	if err != nil {
@@ -72,7 +72,7 @@ func (l *Log) flushLocked() (err error) {
 	}
 	// In this order: what the file says is never above what is on disk, and
 	// below the recovery point it is complete.
-	if err := l.epochs.write(l.opts.FS, l.path(epochFile), v.end); err != nil {
+	if err := l.failWrite("leader epochs", l.epochs.write(l.opts.FS, l.path(epochFile), v.end)); err != nil {
 		return err
 	}
 	if l.recovery.Load() < v.end {

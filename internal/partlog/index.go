@@ -162,7 +162,7 @@ func (x *index) sync() error {
 	}
 	defer func() { _ = f.Release() }() // as above
 	if err := f.Sync(); err != nil {
-		return err
+		return synced(err)
 	}
 	x.dirty, x.synced = false, x.written
 	return nil

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"milena/internal/api"
 	"milena/internal/disk"
@@ -221,24 +220,37 @@ func (l *Log) fail(op string, err error) error {
 // failOpen is fail for what leaves the log as it was when a file can't be opened
 // because too many are: that is retriable, and no reason to give up the disk.
 func (l *Log) failOpen(op string, err error) error {
-	if disk.OutOfFiles(err) && !errors.Is(err, errUndo) {
+	if disk.OutOfFiles(err) && !errors.Is(err, errUndo) && !errors.Is(err, errLost) {
 		return &api.Error{Code: api.KafkaStorageError, Message: op + " of " + l.name + ": too many open files: raise the limit (ulimit -n)", Err: err}
 	}
 	return l.fail(op, err)
 }
 
 // failWrite is failOpen for what leaves the log as it was when there is no space
-// too: that refuses the append (retriable) and nothing else.
+// too: that refuses the append, the flush or the truncation (retriable) and
+// nothing else.
 func (l *Log) failWrite(op string, err error) error {
-	if errors.Is(err, syscall.ENOSPC) && !errors.Is(err, errUndo) {
+	if disk.Full(err) && !errors.Is(err, errUndo) && !errors.Is(err, errLost) {
 		return &api.Error{Code: api.KafkaStorageError, Message: op + " of " + l.name + ": the disk of " + l.opts.Dir + " is full", Err: err}
 	}
 	return l.failOpen(op, err)
 }
 
-// errUndo says that what a failed append wrote is still there in part: in the
-// file, or in what is known of its batches.
-var errUndo = errors.New("partlog: a failed append could not be undone")
+var (
+	// errUndo says that what a failed append or another change wrote is still there
+	// in part: in the file, or in what is known of its batches.
+	errUndo = errors.New("partlog: a failed change could not be undone")
+	// errLost says that the disk may have dropped bytes that it had taken.
+	errLost = errors.New("partlog: written bytes may be lost")
+)
+
+// synced is the error of a file's Sync.
+func synced(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errLost, err)
+}
 
 // Failed is the I/O error that stopped the log, or nil.
 func (l *Log) Failed() error {

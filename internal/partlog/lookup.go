@@ -95,3 +95,11 @@ func searchTime(s *segment, end, ts, start int64) (TimestampOffset, error) {
 	}
 	return none, nil
 }
+
+// Tail is the offset after the last batch: below EndOffset where a truncation
+// cut inside a batch.
+func (l *Log) Tail() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tail
+}

@@ -1,7 +1,10 @@
 package partlog
 
 import (
+	"errors"
 	"time"
+
+	"milena/internal/disk"
 )
 
 // RetentionPass deletes segments that retention by time, size or start offset
@@ -24,7 +27,7 @@ func (l *Log) RetentionPass(now time.Time) (int, error) {
 	if err == nil && n > 0 {
 		err = l.dropSegments(n, reason, now)
 	}
-	return n, l.failOpen("retention", err)
+	return n, l.failWrite("retention", err)
 }
 
 // expired is how many of the oldest segments may go, and why the last of them.
@@ -92,19 +95,20 @@ func (l *Log) dropSegments(n int, reason string, now time.Time) error {
 		l.start.Store(kept[0].base)
 		l.epochs.truncateStart(kept[0].base)
 	}
-	// The last batch's epoch must be known when the batch is gone (D1).
-	if err := l.writeEpochs(); err != nil {
+	// The last batch's epoch must be known when the batch is gone (D1). Below the
+	// recovery point the file has it already, so a full disk can be relieved.
+	if err := l.writeEpochs(); err != nil && (!disk.Full(err) || kept[0].base > l.recovery.Load()) {
 		return err
 	}
 	l.view.Store(&view{segs: append([]*segment(nil), kept...), end: v.end, size: v.size})
 	for _, s := range gone {
 		l.log.Info("segment deleted", "offset", s.base, "bytes", s.size.Load(), "reason", reason)
 		if err := l.retire(s, now); err != nil {
-			return err
+			return errors.Join(err, errUndo)
 		}
 		if s.base != l.producers.snapshot {
 			if err := l.removeSnapshot(s.base); err != nil {
-				return err
+				return errors.Join(err, errUndo)
 			}
 		}
 	}

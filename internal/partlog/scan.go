@@ -3,6 +3,7 @@ package partlog
 import (
 	"fmt"
 
+	"milena/internal/disk"
 	"milena/internal/record"
 )
 
@@ -162,10 +163,15 @@ func cutLog(s *segment, size int64) error {
 	return f.Sync()
 }
 
-// sealToFile seals the segment and writes its indexes.
+// sealToFile seals the segment and writes its indexes. On a full disk they stay
+// in memory until a flush finds space.
 func (s *segment) sealToFile() error {
 	if err := s.seal(); err != nil {
 		return err
 	}
-	return s.flushIndexes()
+	err := s.flushIndexes()
+	if disk.Full(err) {
+		s.dirty, err = true, nil
+	}
+	return err
 }

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"milena/internal/disk"
@@ -145,7 +144,7 @@ func (s *segment) indexBatch(b record.Batch, pos, size, interval int64) error {
 		}
 		if s.index.pending() >= memKeep {
 			// Without space or files they stay in memory for now.
-			if err := s.flushIndexes(); err != nil && !errors.Is(err, syscall.ENOSPC) && !disk.OutOfFiles(err) {
+			if err := s.flushIndexes(); err != nil && !disk.Full(err) && !disk.OutOfFiles(err) {
 				return err
 			}
 		}
@@ -159,7 +158,10 @@ func (s *segment) indexBatch(b record.Batch, pos, size, interval int64) error {
 // and when a segment ends or is closed.
 func (s *segment) seal() error {
 	m, err := s.largest()
-	if err != nil || m.key < 0 {
+	switch {
+	case errors.Is(err, ErrCorrupt):
+		return nil // who reads the place is told; what comes behind must still be taken
+	case err != nil || m.key < 0:
 		return err
 	}
 	return s.times.append(m)
@@ -209,7 +211,7 @@ func (s *segment) syncLog() error {
 		return err
 	}
 	defer func() { _ = f.Release() }() // not the last reference
-	return f.Sync()
+	return synced(f.Sync())
 }
 
 // syncIndexes makes the index files durable.
@@ -252,7 +254,7 @@ func (s *segment) syncTxns() (err error) {
 		return err
 	}
 	if err := f.Sync(); err != nil {
-		return err
+		return synced(err)
 	}
 	if s.txnWritten == 0 { // the name may be new
 		if err := s.fs.SyncDir(s.dir); err != nil {

@@ -50,13 +50,17 @@ func encodeSnapshot(list []producer) []byte {
 	return b
 }
 
-// decodeSnapshot reads a producer snapshot; damage wraps ErrCorrupt.
+// decodeSnapshot reads a producer snapshot; damage wraps ErrCorrupt, a newer version ErrNewerFormat: what a newer release
+// keeps there may be in no segment any more.
 func decodeSnapshot(b []byte) ([]producer, error) {
 	if len(b) < snapshotHeader {
 		return nil, fmt.Errorf("%w: producer snapshot of %d bytes", ErrCorrupt, len(b))
 	}
 	be := binary.BigEndian
-	if v := be.Uint16(b); v != snapshotVersion {
+	switch v := int16(be.Uint16(b)); {
+	case v > snapshotVersion && v < 256: // above that it is no version but scribbles
+		return nil, fmt.Errorf("%w: producer snapshot of version %d, this release reads %d", ErrNewerFormat, v, snapshotVersion)
+	case v != snapshotVersion:
 		return nil, fmt.Errorf("%w: producer snapshot of version %d", ErrCorrupt, v)
 	}
 	if be.Uint32(b[2:]) != crc32.Checksum(b[6:], crc32.MakeTable(crc32.Castagnoli)) {
@@ -152,7 +156,7 @@ func (l *Log) loadSnapshot(end int64, now time.Time) error {
 				continue
 			}
 			if !errors.Is(err, ErrCorrupt) {
-				return err
+				return fmt.Errorf("%s: %w", name, err)
 			}
 			l.log.Warn("producer snapshot is damaged and left out", "file", name, "error", err)
 		} else if offs[i] <= end {

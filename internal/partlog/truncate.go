@@ -20,12 +20,12 @@ func (l *Log) TruncateTo(off int64) (bool, error) {
 	v := l.view.Load()
 	if off >= v.end {
 		l.epochs.truncateEnd(off)
-		return false, l.fail("truncate", l.writeEpochs())
+		return false, l.failWrite("truncate", l.writeEpochs())
 	}
 	if off < v.segs[0].base {
-		return true, l.fail("truncate", l.restart(off))
+		return true, l.failWrite("truncate", l.restart(off))
 	}
-	return true, l.fail("truncate", l.cut(v, off))
+	return true, l.failWrite("truncate", l.cut(v, off))
 }
 
 // TruncateFullyAndStartAt empties the log, which then starts and ends at off.
@@ -37,7 +37,7 @@ func (l *Log) TruncateFullyAndStartAt(off int64) error {
 	if err := l.check(); err != nil {
 		return err
 	}
-	return l.fail("truncate", l.restart(off))
+	return l.failWrite("truncate", l.restart(off))
 }
 
 // lockAll keeps compactions, flushes and writers out; the result undoes it.
@@ -68,16 +68,23 @@ func (l *Log) lower(off int64) error {
 	return l.opts.Checkpoint()
 }
 
-// cut removes the log from off on; off lies in the log. The caller holds all locks.
+// cut removes the log from off on; off lies in the log. An error without errUndo
+// comes before anything was cut: the call can be made again. The caller holds all locks.
 func (l *Log) cut(v *view, off int64) error {
-	if err := l.lower(off); err != nil {
+	hw, epochs := l.hw.Load(), l.epochs.list.Load()
+	undo := func(err error) error {
+		l.hw.Store(hw)
+		l.epochs.list.Store(epochs)
 		return err
+	}
+	if err := l.lower(off); err != nil {
+		return undo(err)
 	}
 	i := v.find(off)
 	s := v.segs[i]
 	p, found, err := s.locate(off, v.bytes(i))
 	if err != nil {
-		return err
+		return undo(err)
 	}
 	size, firstGone := v.bytes(i), off
 	if found {
@@ -85,12 +92,19 @@ func (l *Log) cut(v *view, off int64) error {
 	}
 	l.epochs.truncateEnd(firstGone)
 	if err := l.writeEpochs(); err != nil {
-		return err
+		return undo(err)
 	}
 	// Readers see the cut before it happens.
 	l.view.Store(&view{segs: v.segs[: i+1 : i+1], end: off, size: size})
-	for j := len(v.segs) - 1; j > i; j-- {
-		if err := v.segs[j].remove(""); err != nil {
+	if err := l.cutFiles(v.segs[i+1:], s, off, size); err != nil {
+		return errors.Join(err, errUndo)
+	}
+	return nil
+}
+
+func (l *Log) cutFiles(gone []*segment, s *segment, off, size int64) (err error) {
+	for j := len(gone) - 1; j >= 0; j-- {
+		if err := gone[j].remove(""); err != nil {
 			return err
 		}
 	}
@@ -158,15 +172,28 @@ func cutEntries(s *segment, off, size int64) error {
 
 // restart empties the log and begins it at off. The caller holds all locks.
 func (l *Log) restart(off int64) error {
-	v := l.view.Load()
+	start, hw, epochs := l.start.Load(), l.hw.Load(), l.epochs.list.Load()
 	l.start.Store(off) // up or down
-	if err := l.lower(off); err != nil {
+	err := l.lower(off)
+	if err == nil {
+		l.epochs.clear(off)
+		err = l.writeEpochs()
+	}
+	if err != nil { // nothing is gone yet
+		l.start.Store(start)
+		l.hw.Store(hw)
+		l.epochs.list.Store(epochs)
 		return err
 	}
-	l.epochs.clear(off)
-	if err := l.writeEpochs(); err != nil {
-		return err
+	if err := l.emptyFiles(off); err != nil {
+		return errors.Join(err, errUndo)
 	}
+	return nil
+}
+
+// emptyFiles puts an empty segment at off in the place of all others.
+func (l *Log) emptyFiles(off int64) error {
+	v := l.view.Load()
 	for j := len(v.segs) - 1; j >= 0; j-- {
 		if err := v.segs[j].remove(""); err != nil {
 			return err

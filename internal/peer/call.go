@@ -15,19 +15,7 @@ import (
 // roundTrip sends a request and waits for its response's body. If pooled, the
 // body is in the returned buffer, which the caller releases.
 func (c *Conn) roundTrip(ctx context.Context, key, version int16, flexible, pooled bool, appendBody func([]byte) []byte) ([]byte, *wire.Buf, error) {
-	select {
-	case <-c.turn:
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	case <-c.closed:
-		return nil, nil, c.reason()
-	}
-	if err := c.keepAuthenticated(ctx); err != nil {
-		c.turn <- struct{}{}
-		return nil, nil, err
-	}
-	call, err := c.send(ctx, key, version, flexible, pooled, appendBody)
-	c.turn <- struct{}{}
+	call, err := c.start(ctx, key, version, flexible, pooled, appendBody)
 	if err != nil {
 		return nil, nil, err
 	}

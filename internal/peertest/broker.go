@@ -21,8 +21,12 @@ import (
 type Broker struct {
 	// Kind is "milena" or "kafka".
 	Kind string
+	// ID is the number of a node of a Cluster, else 0.
+	ID int32
 	// Addr is the PLAINTEXT listener, host:port.
 	Addr string
+	// ControllerAddr is the controller listener of a node of a Cluster, and Config its properties file.
+	ControllerAddr, Config string
 	// SASLAddr is the SASL_SSL listener, if the broker was given Security.
 	SASLAddr string
 	// HTTP is Milena's address for metrics and health.
@@ -33,6 +37,7 @@ type Broker struct {
 	LogFile string
 
 	command     Command
+	netns       string
 	readyWithin time.Duration
 	proc        *Process
 	ended       bool // by us
@@ -153,6 +158,16 @@ func (b *Broker) PeakMemory() (int64, error) {
 		}
 	}
 	return 0, errors.New("no VmHWM in the process's status")
+}
+
+// LogDirOf is PartitionDir for a node with several log directories: where among log.dirs the partition is.
+func LogDirOf(b *Broker, topic string, partition int32) string {
+	name := topic + "-" + strconv.Itoa(int(partition))
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(b.DataDir), "data*", name))
+	if err != nil || len(found) == 0 {
+		return b.PartitionDir(topic, partition)
+	}
+	return found[0]
 }
 
 func httpReady(ctx context.Context, addr string) error {

@@ -6,23 +6,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"milena/internal/disk"
-	"milena/internal/ids"
 )
-
-// Member is a voter of the quorum. The directory id makes a node with a wiped
-// disk another member.
-type Member struct {
-	ID        int32
-	Directory ids.UUID
-}
-
-// String names the member as id and directory.
-func (m Member) String() string { return fmt.Sprintf("%d-%s", m.ID, m.Directory) }
 
 // SnapshotID names a snapshot as Kafka does: it holds what the records below
 // EndOffset made, and Epoch is the epoch of the last of them.
@@ -42,6 +32,17 @@ var (
 	ErrOffsetOutOfRange = errors.New("quorum: offset out of range")
 	// ErrSnapshotNotFound says that the named snapshot is gone or never was.
 	ErrSnapshotNotFound = errors.New("quorum: snapshot not found")
+	// ErrStatic says that the voters of a static quorum can't be changed.
+	ErrStatic = errors.New("quorum: the voters are fixed by controller.quorum.voters")
+	// ErrDuplicateVoter says that a voter with that node id is there already.
+	ErrDuplicateVoter = errors.New("quorum: duplicate voter")
+	// ErrVoterNotFound says that there is no such voter.
+	ErrVoterNotFound = errors.New("quorum: voter not found")
+	// ErrLastVoter says that the only voter can't be removed.
+	ErrLastVoter = errors.New("quorum: the last voter can't be removed")
+	// ErrChangePending says that another change of the voters is under way, or that the
+	// leader is so new that it has committed nothing yet.
+	ErrChangePending = errors.New("quorum: another change of the voters is pending")
 	// ErrTooLarge says that a record batch exceeds Options.MaxEntryBytes.
 	ErrTooLarge = errors.New("quorum: batch too large")
 	// ErrCorrupt says that a file of the raft log or a snapshot is damaged. The
@@ -62,11 +63,16 @@ func (e *SnapshotNeededError) Error() string {
 type Options struct {
 	FS  disk.FS
 	Dir string // the raft log's directory; made if missing
-	// Self is this node. A directory written by another member is refused.
+	// Self is this node, with the id of the directory's disk. A directory written by
+	// another member is refused. Node.Self is without the directory id in a static quorum.
 	Self Member
+	// Endpoints are this node's controller listeners as others reach them.
+	Endpoints []Endpoint
 	// Voters are the first voters, used only when Dir is empty. All of them must
-	// start with the same list. Empty: this node waits to be added.
-	Voters []Member
+	// start with the same list. Without directory ids they make a static quorum, whose
+	// voters never change, but are given at each start, with their endpoints. Empty:
+	// the voters that Format wrote; without such, this node waits to be added.
+	Voters []Voter
 	// Transport carries messages to other voters. Nil if there is one voter only.
 	Transport Transport
 	Logger    *slog.Logger // default: discards
@@ -91,10 +97,10 @@ type Options struct {
 	SegmentBytes int64
 	// MaxEntryBytes is the largest batch that is accepted. Default 8 MiB.
 	MaxEntryBytes int
-	// Tick is raft's unit of time. Default 100 ms.
+	// Tick is raft's unit of time. Default 50 ms. See Ticks.
 	Tick time.Duration
 	// ElectionTicks is how many ticks without word from a leader start an
-	// election. Default 10 (so 1 s, controller.quorum.fetch.timeout.ms is 2 s).
+	// election, after a random part of the same time. Default 10.
 	ElectionTicks int
 	// KeepEntries is how many entries before a snapshot stay in the log, so that
 	// slow readers and voters needn't fetch the snapshot. Default 10000.
@@ -105,7 +111,7 @@ type Options struct {
 // reordered. It may also be a Fetcher.
 type Transport interface {
 	// Send sends the message, or drops it. It must not block.
-	Send(to Member, message []byte)
+	Send(to Voter, message []byte)
 }
 
 // Status is a state of the node, immutable.
@@ -113,10 +119,12 @@ type Status struct {
 	Leader        Member // of Epoch; meaningful if HasLeader
 	HasLeader     bool
 	IsLeader      bool // this node leads Epoch
+	IsVoter       bool // this node is a voter by what it knows to be committed
 	Epoch         int32
-	HighWatermark int64 // committed metadata offset, exclusive
-	EndOffset     int64 // of the local log
-	LogStart      int64 // the first offset that ReadCommitted still has
+	Generation    uint64 // of the quorum: another one after it was restored from a backup
+	HighWatermark int64  // committed metadata offset, exclusive
+	EndOffset     int64  // of the local log
+	LogStart      int64  // the first offset that ReadCommitted still has
 	Snapshot      SnapshotID
 	HasSnapshot   bool // of records: Snapshot.EndOffset > 0
 }
@@ -131,9 +139,14 @@ func (n *Node) Start() { n.start() }
 // Close stops the node without a word to others and waits for its goroutines.
 func (n *Node) Close() error { return n.close() }
 
+// Resign hands the leadership to the voter whose log is the longest and returns when
+// this node doesn't lead any more, or ctx ends. Meant for a stop in good order; a node
+// that doesn't lead, or has nobody to hand over to, returns at once.
+func (n *Node) Resign(ctx context.Context) error { return n.resign(ctx) }
+
 // Step hands the node a message that the Transport of the voter from sent. An error
 // says that the message makes no sense or the node is closed.
-func (n *Node) Step(ctx context.Context, from Member, message []byte) error {
+func (n *Node) Step(ctx context.Context, from Voter, message []byte) error {
 	return n.step(ctx, from, message)
 }
 
@@ -177,5 +190,57 @@ func (n *Node) ReadSnapshot(id SnapshotID, position int64, maxBytes int) (data [
 	return n.readSnapshot(id, position, maxBytes)
 }
 
+// Self is this node as a member of the quorum.
+func (n *Node) Self() Member { return n.o.Self }
+
+// Static reports whether the voters are fixed by configuration.
+func (n *Node) Static() bool { return n.static }
+
 // Voters returns the current voters.
-func (n *Node) Voters() []Member { return n.voters() }
+func (n *Node) Voters() []Member { return members(n.state.Load().voters) }
+
+// VoterSet returns the current voters with their endpoints, in the order of their ids.
+// Empty: this node was never added and hasn't heard of them.
+func (n *Node) VoterSet() []Voter { return slices.Clone(n.state.Load().voters) }
+
+// Leader returns the leader of the newest epoch and that epoch; ok is false if none is
+// known. The endpoints may be empty for the leader itself, if it has no listener.
+func (n *Node) Leader() (leader Voter, epoch int32, ok bool) {
+	p := n.state.Load()
+	return p.leader, p.Epoch, p.HasLeader
+}
+
+// AddVoter makes v a voter, and returns when that is committed. v is fed the log first
+// and becomes a voter only once it has caught up. At the leader only, one change at a
+// time. If ctx ends before v has caught up, the change is taken back. Errors:
+// ErrNotLeader, ErrStatic, ErrDuplicateVoter, ErrChangePending, ErrClosed, the context's.
+func (n *Node) AddVoter(ctx context.Context, v Voter) error {
+	return n.change(ctx, &change{kind: addVoter, voter: v, ack: true})
+}
+
+// BeginAddVoter is AddVoter, but returns once v has caught up and the leader has written
+// the new voter set.
+func (n *Node) BeginAddVoter(ctx context.Context, v Voter) error {
+	return n.change(ctx, &change{kind: addVoter, voter: v})
+}
+
+// RemoveVoter makes m no voter any more and returns when that is committed. A leader that
+// removes itself steps down then. Errors: those of AddVoter, ErrVoterNotFound,
+// ErrLastVoter.
+func (n *Node) RemoveVoter(ctx context.Context, m Member) error {
+	return n.change(ctx, &change{kind: removeVoter, voter: Voter{Member: m}, ack: true})
+}
+
+// UpdateVoter changes the endpoints of a voter and returns when that is committed. Errors:
+// those of AddVoter, ErrVoterNotFound.
+func (n *Node) UpdateVoter(ctx context.Context, v Voter) error {
+	return n.change(ctx, &change{kind: updateVoter, voter: v, ack: true})
+}
+
+// Describe tells how far voters and observers are. Offsets and times of others are known
+// to the leader only.
+func (n *Node) Describe() (Description, error) { return n.describe() }
+
+// Observed notes that a member which is no voter has fetched the log from offset on: its
+// log ends there. At any controller; a follower's Observers are for the leader.
+func (n *Node) Observed(m Member, offset int64) { n.observers.fetched(m, offset, n.Status().EndOffset) }

@@ -43,29 +43,34 @@ type voter struct {
 func newCluster(t testing.TB, size int, tune func(*Options)) *cluster {
 	c := &cluster{t: t, nodes: map[int32]*voter{}, cut: map[[2]int32]bool{}, leaders: map[int32]int32{},
 		rnd: rand.New(rand.NewPCG(1, 1)), tune: tune}
-	var first []Member
+	var first []Voter
 	for i := range size {
-		first = append(first, testMember(int32(i+1)))
+		first = append(first, voterList(int32(i+1))...)
 	}
-	for _, m := range first {
-		c.add(m)
-		c.start(m.ID, first)
+	for _, v := range first {
+		c.add(v.Member)
+		c.start(v.ID, first)
 	}
 	return c
 }
 
 func (c *cluster) add(m Member) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.nodes[m.ID] = &voter{c: c, self: m, mem: disk.NewMem(uint64(m.ID))}
 }
 
-func (c *cluster) start(id int32, first []Member) {
+func (c *cluster) start(id int32, first []Voter) {
+	c.mu.Lock()
 	v := c.nodes[id]
+	c.mu.Unlock()
 	obs := &observer{}
+	var n *Node
 	o := Options{
 		FS: v.mem, Dir: "/meta", Self: v.self, Voters: first, Transport: v,
 		Logger: slog.New(slog.DiscardHandler),
 		Fatal: func(err error) {
-			if c.up(id) != nil { // not killed
+			if c.up(id) == n { // not killed
 				c.t.Errorf("voter %d: %v", id, err)
 			}
 		},
@@ -74,8 +79,8 @@ func (c *cluster) start(id int32, first []Member) {
 	if c.tune != nil {
 		c.tune(&o)
 	}
-	n, err := Open(o)
-	if err != nil {
+	var err error
+	if n, err = Open(o); err != nil {
 		c.t.Fatal(err)
 	}
 	obs.n = n
@@ -149,7 +154,7 @@ func (c *cluster) reachable(from, to int32) (*Node, time.Duration) {
 }
 
 // Send implements Transport: messages may overtake each other.
-func (v *voter) Send(to Member, message []byte) {
+func (v *voter) Send(to Voter, message []byte) {
 	n, delay := v.c.reachable(v.self.ID, to.ID)
 	if n == nil {
 		return
@@ -158,14 +163,14 @@ func (v *voter) Send(to Member, message []byte) {
 		if v.c.up(to.ID) != n {
 			return
 		}
-		if err := n.Step(context.Background(), v.self, message); err != nil && !errors.Is(err, ErrClosed) {
+		if err := n.Step(context.Background(), Voter{Member: v.self}, message); err != nil && !errors.Is(err, ErrClosed) {
 			v.c.t.Errorf("step: %v", err)
 		}
 	})
 }
 
 // FetchSnapshot implements Fetcher.
-func (v *voter) FetchSnapshot(ctx context.Context, from Member, id SnapshotID, position int64, maxBytes int) ([]byte, error) {
+func (v *voter) FetchSnapshot(ctx context.Context, from Voter, id SnapshotID, position int64, maxBytes int) ([]byte, error) {
 	n, delay := v.c.reachable(v.self.ID, from.ID)
 	if n == nil {
 		return nil, errTest
@@ -440,18 +445,26 @@ func TestChangeVoters(t *testing.T) {
 		for _, m := range []Member{two, three} {
 			c.add(m)
 			c.start(m.ID, nil) // waits to be added
+			if err := c.up(id).AddVoter(t.Context(), endpointed(m)); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := c.up(id).ChangeVoters([]Member{two, three}, nil); err != nil {
-			t.Fatal(err)
+		if err := c.up(id).AddVoter(t.Context(), Voter{Member: Member{ID: 3}}); !errors.Is(err, ErrDuplicateVoter) {
+			t.Errorf("node 3 twice: %v", err)
+		}
+		if err := c.up(id).RemoveVoter(t.Context(), Member{ID: 3}); !errors.Is(err, ErrVoterNotFound) {
+			t.Errorf("node 3 with another disk removed: %v", err)
 		}
 		if end := c.converged(1, 2, 3); end != 300 {
 			t.Errorf("converged at %d", end)
 		}
-		if vs := c.up(3).Voters(); !slices.Equal(vs, []Member{testMember(1), two, three}) {
+		want := []Voter{{Member: testMember(1)}, endpointed(two), endpointed(three)}
+		await(t, c.up(3), "three voters", func(*Status) bool { return len(c.up(3).Voters()) == 3 })
+		if vs := c.up(3).VoterSet(); !slices.EqualFunc(vs, want, Voter.Equal) {
 			t.Errorf("voters %v", vs)
 		}
 		// The first voter is removed, and steps down when that is committed.
-		if err := c.up(id).ChangeVoters(nil, []Member{testMember(1)}); err != nil {
+		if err := c.up(id).RemoveVoter(t.Context(), testMember(1)); err != nil {
 			t.Fatal(err)
 		}
 		next, epoch := c.leader(1)
@@ -467,10 +480,70 @@ func TestChangeVoters(t *testing.T) {
 		if end := c.converged(2, 3); end != 365 {
 			t.Errorf("converged at %d", end)
 		}
-		if err := c.up(5-next).ChangeVoters(nil, nil); !errors.Is(err, ErrNotLeader) {
+		if err := c.up(5-next).RemoveVoter(t.Context(), two); !errors.Is(err, ErrNotLeader) {
 			t.Errorf("a change at a follower: %v", err)
 		}
+		if vs := c.up(5 - next).VoterSet(); !slices.EqualFunc(vs, want[1:], Voter.Equal) {
+			t.Errorf("voters after restarts %v", vs)
+		}
 	})
+}
+
+// TestLeaderDiesWhileAVoterIsAdded: the learner that it leaves behind has no vote and goes
+// after a while, or becomes a voter when it is asked for again.
+func TestLeaderDiesWhileAVoterIsAdded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, nil)
+		defer c.close()
+		old, epoch := c.leader()
+		mustPropose(t, c.up(old), epoch, 0, 3)
+		added := make(chan error, 1)
+		n := c.up(old)
+		go func() { added <- n.AddVoter(context.Background(), endpointed(testMember(4))) }() // it never starts
+		learns := func(n *Node) bool {
+			d, err := n.Describe()
+			return err == nil && len(d.Observers) == 1 && d.Observers[0].ID == 4
+		}
+		for _, id := range c.ids() { // known to all
+			for !learns(c.up(id)) {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		c.kill(old)
+		if err := <-added; !errors.Is(err, ErrClosed) {
+			t.Errorf("the dead leader says %v", err)
+		}
+		next, _ := c.leader(old)
+		if vs := c.up(next).Voters(); len(vs) != 3 {
+			t.Errorf("voters %v", vs)
+		}
+		begin := time.Now()
+		for learns(c.up(next)) {
+			time.Sleep(100 * time.Millisecond)
+			if time.Since(begin) > time.Minute {
+				t.Fatal("the learner stays")
+			}
+		}
+		c.start(old, nil)
+		c.converged(1, 2, 3)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		go func() {
+			time.Sleep(5 * time.Second)
+			c.add(testMember(4))
+			c.start(4, nil)
+		}()
+		next, _ = c.leader()
+		if err := c.up(next).AddVoter(ctx, endpointed(testMember(4))); err != nil {
+			t.Error(err)
+		}
+		c.converged(1, 2, 3, 4)
+	})
+}
+
+// endpointed is the member with an endpoint of its own.
+func endpointed(m Member) Voter {
+	return Voter{Member: m, Endpoints: []Endpoint{{Name: "CONTROLLER", Host: fmt.Sprintf("host-%d", m.ID), Port: 9093}}}
 }
 
 // TestChaos kills, cuts off and restarts voters at random while records are

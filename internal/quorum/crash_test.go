@@ -85,7 +85,7 @@ func liveUntilCrash(t *testing.T, c *crasher, rnd *rand.Rand, committed int64) (
 	fatal := make(chan error, 1)
 	obs := &observer{}
 	n, err := Open(Options{
-		FS: c, Dir: "/meta", Self: testMember(1), Voters: []Member{testMember(1)},
+		FS: c, Dir: "/meta", Self: testMember(1), Voters: voterList(1),
 		Logger: slog.New(slog.DiscardHandler), Fatal: func(err error) { fatal <- err },
 		Snapshot: obs.snapshot, SnapshotBytes: 1500, SegmentBytes: 1000, KeepEntries: 2,
 	})

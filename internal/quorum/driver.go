@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,8 +32,13 @@ type driver struct {
 	term      uint64
 	hardDirty bool // the commit index on disk is older than raft's
 
-	members map[uint64]Member // by raft id
-	confs   []confAt          // since the newest snapshot, in order
+	members map[uint64]Voter // by raft id: all that are sent messages
+	heard   map[uint64]Voter // those that say of themselves that they are elsewhere now
+	confs   []confAt         // since the newest snapshot, in order
+
+	change  *change // of the voters, under way
+	idle    int     // ticks that learners have been there without a change
+	follows map[uint64]*follower
 
 	reads    map[uint64][]chan error // by ReadIndex context
 	readSeq  uint64
@@ -47,7 +51,28 @@ type driver struct {
 type confAt struct {
 	index   uint64
 	conf    *pb.ConfState
-	members []Member
+	members []Voter // voters and learners
+}
+
+// voters are the members with a vote.
+func (c confAt) voters() []Voter {
+	var vs []Voter
+	for _, m := range c.members {
+		if slices.Contains(c.conf.GetVoters(), raftID(m.Member)) {
+			vs = append(vs, m)
+		}
+	}
+	return vs
+}
+
+// learner returns the learner with that id.
+func (c confAt) learner(id uint64) (Voter, bool) {
+	for _, m := range c.members {
+		if raftID(m.Member) == id && slices.Contains(c.conf.GetLearners(), id) {
+			return m, true
+		}
+	}
+	return Voter{}, false
 }
 
 type indexRead struct {
@@ -58,7 +83,9 @@ type indexRead struct {
 func newDriver(n *Node, log *raftLog) (*driver, error) {
 	d := &driver{
 		n: n, log: log, store: n.store,
-		members:  map[uint64]Member{},
+		members:  map[uint64]Voter{},
+		heard:    map[uint64]Voter{},
+		follows:  map[uint64]*follower{},
 		reads:    map[uint64][]chan error{},
 		sentSnap: map[uint64]int{},
 	}
@@ -96,18 +123,44 @@ func (d *driver) setConf() {
 	if snap == nil {
 		return
 	}
-	for _, m := range snap.members {
-		d.members[raftID(m)] = m
+	c := confAt{index: snap.at.index, conf: snap.conf, members: d.configured(snap.members)}
+	for _, m := range c.members {
+		d.members[raftID(m.Member)] = m
 	}
-	d.confs = []confAt{{index: snap.at.index, conf: snap.conf, members: snap.members}}
+	d.confs = []confAt{c}
+}
+
+// configured gives the voters of a static quorum the endpoints of the configuration.
+func (d *driver) configured(vs []Voter) []Voter {
+	if !d.n.static {
+		return vs
+	}
+	vs = slices.Clone(vs)
+	for i := range vs {
+		for _, v := range d.n.o.Voters {
+			if v.Member == vs[i].Member {
+				vs[i] = v
+			}
+		}
+	}
+	return vs
+}
+
+// conf is the newest membership.
+func (d *driver) conf() (c confAt, ok bool) {
+	if len(d.confs) == 0 {
+		return confAt{conf: &pb.ConfState{}}, false
+	}
+	return d.confs[len(d.confs)-1], true
 }
 
 // alone says whether this node is the only voter.
 func (d *driver) alone() bool {
-	if len(d.confs) == 0 {
+	conf, ok := d.conf()
+	if !ok {
 		return false
 	}
-	c := d.confs[len(d.confs)-1].conf
+	c := conf.conf
 	return len(c.GetVotersOutgoing()) == 0 && len(c.GetVoters()) == 1 && c.GetVoters()[0] == d.n.id
 }
 
@@ -136,13 +189,25 @@ func (d *driver) turn(in input, ticked bool) error {
 			return err
 		}
 	}
-	return d.ready()
+	if err := d.ready(); err != nil {
+		return err
+	}
+	if d.advance() {
+		return d.ready()
+	}
+	return nil
 }
 
 func (d *driver) step(r received) {
 	m := r.m
-	if len(d.confs) == 0 && len(d.members) < maxStrangers {
+	known, ok := d.members[m.GetFrom()]
+	switch {
+	case !ok && len(d.confs) == 0 && len(d.members) < maxStrangers:
 		d.members[m.GetFrom()] = r.from // a waiting voter knows nobody, but must answer
+	case ok && len(r.from.Endpoints) > 0 && !slices.Equal(r.from.Endpoints, known.Endpoints):
+		d.heard[m.GetFrom()] = r.from // it has moved, and the voter set doesn't say so yet
+	case ok:
+		delete(d.heard, m.GetFrom())
 	}
 	if m.GetType() == pb.MsgSnap {
 		d.fetchSnapshot(r)
@@ -151,6 +216,9 @@ func (d *driver) step(r received) {
 	// Only ErrStepPeerNotFound can come: a reply from a removed voter.
 	if err := d.raft.Step(m); err != nil {
 		d.n.o.Logger.Debug("raft message ignored", "type", m.GetType(), "error", err)
+	}
+	if t := m.GetType(); d.role == raft.StateLeader && (t == pb.MsgAppResp || t == pb.MsgHeartbeatResp) {
+		d.heardFrom(m.GetFrom())
 	}
 }
 
@@ -215,6 +283,9 @@ func (d *driver) ready() error {
 // save makes durable what raft will vouch for.
 func (d *driver) save(rd *raft.Ready) error {
 	if rd.SoftState != nil {
+		if d.role != raft.StateLeader {
+			clear(d.follows)
+		}
 		d.leader, d.role = rd.SoftState.Lead, rd.SoftState.RaftState
 	}
 	if !raft.IsEmptySnap(rd.Snapshot) {
@@ -270,6 +341,9 @@ func (d *driver) send(ms []*pb.Message) {
 		if m.GetType() == pb.MsgSnap {
 			d.sentSnap[m.GetTo()] = 0
 		}
+		if elsewhere, ok := d.heard[m.GetTo()]; ok {
+			to = elsewhere
+		}
 		d.n.o.Transport.Send(to, b)
 	}
 }
@@ -311,14 +385,13 @@ func (d *driver) applyConf(e *pb.Entry) error {
 		}
 		cc, added = c, c.GetContext()
 	}
-	if len(added) > 0 {
-		ms, _, err := parseMembers(added)
-		if err != nil {
-			return fmt.Errorf("membership change at raft index %d: %w", e.GetIndex(), err)
-		}
-		for _, m := range ms {
-			d.members[raftID(m)] = m
-		}
+	vs, err := parseChange(added)
+	if err != nil {
+		return fmt.Errorf("membership change at raft index %d: %w", e.GetIndex(), err)
+	}
+	for _, v := range vs {
+		d.members[raftID(v.Member)] = v
+		delete(d.heard, raftID(v.Member))
 	}
 	conf := d.raft.ApplyConfChange(cc)
 	in := slices.Concat(conf.GetVoters(), conf.GetVotersOutgoing(), conf.GetLearners(), conf.GetLearnersNext())
@@ -330,29 +403,21 @@ func (d *driver) applyConf(e *pb.Entry) error {
 		}
 		c.members = append(c.members, m)
 	}
-	sortMembers(c.members)
+	sortVoters(c.members)
 	d.confs = append(d.confs, c)
 	d.snapper.newcomers = d.snapper.newcomers || !containsAll(d.store.snap.members, c.members)
 	d.store.setStale(d.snapper.newcomers)
 	return nil
 }
 
-func containsAll(set, want []Member) bool {
-	for _, m := range want {
-		if !slices.Contains(set, m) {
+// containsAll compares the members only.
+func containsAll(set, want []Voter) bool {
+	for _, v := range want {
+		if !slices.ContainsFunc(set, func(o Voter) bool { return o.Member == v.Member }) {
 			return false
 		}
 	}
 	return true
-}
-
-func sortMembers(ms []Member) {
-	slices.SortFunc(ms, func(a, b Member) int {
-		if a.ID != b.ID {
-			return int(a.ID) - int(b.ID)
-		}
-		return slices.Compare(a.Directory[:], b.Directory[:])
-	})
 }
 
 // publish makes the state visible if it has changed.
@@ -366,26 +431,27 @@ func (d *driver) publish() {
 		EndOffset:     end,
 		LogStart:      start,
 	}
-	if m, ok := d.members[d.leader]; ok && d.leader != raft.None {
-		s.Leader, s.HasLeader = m, true
+	var leader Voter
+	if v, ok := d.members[d.leader]; ok && d.leader != raft.None {
+		if elsewhere, ok := d.heard[d.leader]; ok {
+			v = elsewhere
+		}
+		leader, s.Leader, s.HasLeader = v, v.Member, true
 	}
 	if snap != nil && snap.id.EndOffset > 0 {
 		s.Snapshot, s.HasSnapshot = snap.id, true
 	}
-	var members []Member
-	if len(d.confs) > 0 {
-		c := d.confs[len(d.confs)-1]
-		for _, m := range c.members {
-			if slices.Contains(c.conf.GetVoters(), raftID(m)) {
-				members = append(members, m)
-			}
-		}
+	c, _ := d.conf()
+	voters := c.voters()
+	if snap != nil {
+		s.Generation = snap.generation
 	}
+	s.IsVoter = slices.Contains(c.conf.GetVoters(), d.n.id)
 	old := d.n.state.Load()
-	if old != nil && old.Status == s && slices.Equal(old.members, members) {
+	if old != nil && old.Status == s && old.leader.Equal(leader) && slices.EqualFunc(old.voters, voters, Voter.Equal) {
 		return
 	}
-	d.n.state.Store(&published{Status: s, members: members, next: make(chan struct{})})
+	d.n.state.Store(&published{Status: s, voters: voters, leader: leader, next: make(chan struct{})})
 	if old != nil {
 		close(old.next)
 		if old.Epoch != s.Epoch || old.Leader != s.Leader {
@@ -469,33 +535,8 @@ func (d *driver) tick() error {
 			d.raft.ReportSnapshot(id, raft.SnapshotFailure)
 		}
 	}
+	d.dropIdleLearners()
 	return d.maybeSnapshot()
-}
-
-// ChangeVoters adds and removes voters, one joint change, and returns when it is
-// proposed: Voters shows when it is done. Errors: ErrNotLeader, ErrClosed.
-func (n *Node) ChangeVoters(add, remove []Member) error {
-	cc := &pb.ConfChangeV2{Context: appendMembers(nil, add)}
-	for _, m := range add {
-		cc.Changes = append(cc.Changes, &pb.ConfChangeSingle{Type: pb.ConfChangeAddNode.Enum(), NodeId: new(raftID(m))})
-	}
-	for _, m := range remove {
-		cc.Changes = append(cc.Changes, &pb.ConfChangeSingle{Type: pb.ConfChangeRemoveNode.Enum(), NodeId: new(raftID(m))})
-	}
-	var err error
-	callErr := n.call(func() {
-		if n.driver.role != raft.StateLeader {
-			err = ErrNotLeader
-			return
-		}
-		if err = n.driver.raft.ProposeConfChange(cc); errors.Is(err, raft.ErrProposalDropped) {
-			err = fmt.Errorf("%w: %w", ErrNotLeader, err)
-		}
-	})
-	if callErr != nil {
-		return callErr
-	}
-	return err
 }
 
 // eachRecord calls fn for each record of a batch.

@@ -2,10 +2,8 @@ package quorum
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"log/slog"
 	"path/filepath"
@@ -26,6 +24,7 @@ import (
 type Node struct {
 	o       Options
 	id      uint64
+	static  bool // the voters are those of the configuration
 	lock    io.Closer
 	snaps   snapshotDir
 	store   *store
@@ -38,33 +37,42 @@ type Node struct {
 	ctx  context.Context
 	stop context.CancelFunc
 
-	state atomic.Pointer[published]
+	spaceless time.Time // when it was last said that the disk is full; of the run goroutine
+
+	state     atomic.Pointer[published]
+	observers observers
 
 	mu      sync.Mutex
 	in      input
 	started bool
+	manual  bool  // driven by hand: see Manual; not changed after the start
 	err     error // set once the node is closing or failed
 }
 
 // published is a Status and what is closed when there is a newer one.
 type published struct {
 	Status
-	members []Member
-	next    chan struct{}
+	voters []Voter
+	leader Voter
+	next   chan struct{}
 }
 
 // input is what waits for the run goroutine.
 type input struct {
 	messages  []received
+	bytes     int // of messages
 	proposals []*proposal
 	reads     []chan error
 	calls     []func() error
 }
 
+// maxWaitingBytes bounds the messages that wait for the run goroutine.
+const maxWaitingBytes = 64 << 20
+
 // received is a message from another voter.
 type received struct {
 	m    *pb.Message
-	from Member
+	from Voter
 }
 
 // proposal is a Propose call.
@@ -91,8 +99,8 @@ func (o *Options) setDefaults() error {
 	setDefault(&o.SnapshotInterval, time.Hour)
 	setDefault(&o.SegmentBytes, 8<<20)
 	setDefault(&o.MaxEntryBytes, 8<<20)
-	setDefault(&o.Tick, 100*time.Millisecond)
-	setDefault(&o.ElectionTicks, 10)
+	setDefault(&o.Tick, defaultElectionTimeout/defaultElectionTicks)
+	setDefault(&o.ElectionTicks, defaultElectionTicks)
 	setDefault(&o.KeepEntries, 10_000)
 	return nil
 }
@@ -102,18 +110,6 @@ func setDefault[T int | int64 | uint64 | time.Duration](v *T, d T) {
 		*v = d
 	}
 }
-
-// identity is the file that says whose directory it is:
-//
-//	magic    8 bytes  "MLNQUOR\n"
-//	version  uint32   1
-//	self     int32 and 16 bytes: node id, directory id
-//	crc      uint32   CRC-32C of the bytes before
-const (
-	identityName    = "identity"
-	identityMagic   = "MLNQUOR\n"
-	identityVersion = 1
-)
 
 func open(o Options) (_ *Node, err error) {
 	if err := o.setDefaults(); err != nil {
@@ -133,7 +129,6 @@ func open(o Options) (_ *Node, err error) {
 	}()
 	n := &Node{
 		o:     o,
-		id:    raftID(o.Self),
 		lock:  lock,
 		snaps: snapshotDir{fs: o.FS, dir: o.Dir},
 		wake:  make(chan struct{}, 1),
@@ -153,6 +148,10 @@ func open(o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("quorum: %w", err)
 	}
+	if err := n.settle(snap); err != nil {
+		return nil, fmt.Errorf("quorum: %w", err)
+	}
+	n.id = raftID(n.o.Self)
 	before := position{}
 	if snap != nil {
 		before = snap.at
@@ -211,64 +210,6 @@ func makeDir(fsys disk.FS, dir string) error {
 		if err := fsys.SyncDir(filepath.Dir(name)); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// Known reports whether dir is a member's directory already: one whose raft log exists.
-func Known(fsys disk.FS, dir string) (bool, error) {
-	return disk.Exists(fsys, filepath.Join(dir, identityName))
-}
-
-func (n *Node) identity() []byte {
-	b := append([]byte(identityMagic), 0, 0, 0, identityVersion)
-	b = appendMember(b, n.o.Self)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
-}
-
-// claim makes a new directory ours. The identity file is written last, when the first
-// snapshot and the raft log are durable: with it, a missing log is damage.
-func (n *Node) claim() error {
-	return disk.WriteFileAtomic(n.o.FS, filepath.Join(n.o.Dir, identityName), n.identity())
-}
-
-// identify checks whose directory it is. One that is nobody's yet gets the first
-// snapshot, which holds the first voters.
-func (n *Node) identify() (known bool, err error) {
-	name, want := filepath.Join(n.o.Dir, identityName), n.identity()
-	b, err := disk.ReadFile(n.o.FS, name)
-	if err == nil {
-		return true, n.checkIdentity(name, b, want)
-	}
-	if !isNotExist(err) {
-		return false, err
-	}
-	if len(n.o.Voters) == 0 {
-		return false, nil
-	}
-	first := &snapshot{at: position{index: 1, term: 1}, members: slices.Clone(n.o.Voters), conf: &pb.ConfState{}}
-	for _, m := range n.o.Voters {
-		first.conf.Voters = append(first.conf.Voters, raftID(m))
-	}
-	slices.Sort(first.conf.Voters) // every voter begins with the same bytes
-	return false, n.snaps.publish(first, "")
-}
-
-func (n *Node) checkIdentity(name string, b, want []byte) error {
-	if len(b) < 16 || string(b[:8]) != identityMagic || crc32.Checksum(b[:len(b)-4], castagnoli) != binary.BigEndian.Uint32(b[len(b)-4:]) {
-		return fmt.Errorf("%s: %w: not an identity file", name, ErrCorrupt)
-	}
-	if v := binary.BigEndian.Uint32(b[8:]); v != identityVersion {
-		return fmt.Errorf("%s: identity format version %d is not supported, this version reads %d", name, v, identityVersion)
-	}
-	if len(b) != len(want) {
-		return fmt.Errorf("%s: %w: identity file of %d bytes", name, ErrCorrupt, len(b))
-	}
-	if !slices.Equal(b, want) {
-		owner := Member{ID: int32(binary.BigEndian.Uint32(b[12:]))}
-		copy(owner.Directory[:], b[16:])
-		return fmt.Errorf("%s: directory belongs to voter %s, this is voter %s: give each node its own directory",
-			name, owner, n.o.Self)
 	}
 	return nil
 }
@@ -346,8 +287,6 @@ func (n *Node) changed() (*Status, <-chan struct{}) {
 	return &p.Status, p.next
 }
 
-func (n *Node) voters() []Member { return slices.Clone(n.state.Load().members) }
-
 func (n *Node) propose(ctx context.Context, epoch int32, base int64, batches []byte) (int64, error) {
 	p := &proposal{epoch: epoch, base: base, done: make(chan proposed, 1)}
 	size := 0
@@ -370,6 +309,7 @@ func (n *Node) propose(ctx context.Context, epoch int32, base int64, batches []b
 	if err := n.send(func(in *input) { in.proposals = append(in.proposals, p) }); err != nil {
 		return 0, err
 	}
+	n.turnByHand()
 	select {
 	case r := <-p.done:
 		return r.last, r.err
@@ -401,6 +341,7 @@ func (n *Node) call(f func()) error {
 	if err := n.send(func(in *input) { in.calls = append(in.calls, func() error { f(); close(done); return nil }) }); err != nil {
 		return err
 	}
+	n.turnByHand()
 	select {
 	case <-done:
 		return nil
@@ -409,7 +350,7 @@ func (n *Node) call(f func()) error {
 	}
 }
 
-func (n *Node) step(ctx context.Context, from Member, message []byte) error {
+func (n *Node) step(ctx context.Context, from Voter, message []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -418,8 +359,8 @@ func (n *Node) step(ctx context.Context, from Member, message []byte) error {
 		return fmt.Errorf("quorum: message: %w", err)
 	}
 	switch {
-	case m.GetFrom() != raftID(from):
-		return fmt.Errorf("quorum: message of raft member %x came from %s", m.GetFrom(), from)
+	case m.GetFrom() != raftID(from.Member):
+		return fmt.Errorf("quorum: message of raft member %x came from %s", m.GetFrom(), from.Member)
 	case m.GetTo() != n.id:
 		return fmt.Errorf("quorum: message for raft member %x, this is %x (%s)", m.GetTo(), n.id, n.o.Self)
 	case raft.IsLocalMsg(m.GetType()) || m.GetType() == pb.MsgProp || m.GetType() == pb.MsgReadIndex ||
@@ -431,5 +372,9 @@ func (n *Node) step(ctx context.Context, from Member, message []byte) error {
 			return fmt.Errorf("quorum: message: %w", err)
 		}
 	}
-	return n.send(func(in *input) { in.messages = append(in.messages, received{m: m, from: from}) })
+	return n.send(func(in *input) {
+		if in.bytes += len(message); in.bytes <= maxWaitingBytes { // else it is lost: the disk is stuck
+			in.messages = append(in.messages, received{m: m, from: from})
+		}
+	})
 }

@@ -26,6 +26,10 @@ type raftLog struct {
 	fresh  bool     // there was no file when it was opened
 	hard   *pb.HardState
 
+	// space is asked after a write that found the disk full whether to try it again,
+	// and waits before it says so; nil: never.
+	space func(err error) bool
+
 	head []byte // frame headers of one write, reused
 	bufs [][]byte
 }
@@ -281,6 +285,16 @@ func (l *raftLog) write() error {
 		return nil
 	}
 	n, err := l.file.Writev(l.bufs)
+	for disk.Full(err) && l.space != nil {
+		if cut := l.file.Truncate(l.size); cut != nil {
+			err = cut
+			break
+		}
+		if n = 0; !l.space(err) {
+			break
+		}
+		n, err = l.file.Writev(l.bufs)
+	}
 	clear(l.bufs) // hold no entry's data
 	l.size += n
 	if err != nil {

@@ -275,7 +275,7 @@ func FuzzRecover(f *testing.F) {
 }
 
 func FuzzParseSnapshot(f *testing.F) {
-	s := &snapshot{id: SnapshotID{7, 3}, at: position{5, 3}, size: 9, crc: 1, members: []Member{testMember(1)},
+	s := &snapshot{id: SnapshotID{7, 3}, at: position{5, 3}, size: 9, crc: 1, members: voterList(1),
 		conf: &pb.ConfState{Voters: []uint64{raftID(testMember(1))}}}
 	b, err := s.encode()
 	if err != nil {
@@ -295,7 +295,7 @@ func FuzzParseSnapshot(f *testing.F) {
 }
 
 func TestSnapshotRoundTrip(t *testing.T) {
-	s := &snapshot{id: SnapshotID{7, 3}, at: position{5, 3}, size: 9, crc: 1, members: []Member{testMember(1), testMember(2)},
+	s := &snapshot{id: SnapshotID{7, 3}, at: position{5, 3}, size: 9, crc: 1, generation: 77, members: voterList(1, 2),
 		conf: &pb.ConfState{Voters: []uint64{1, 2}, Learners: []uint64{3}}}
 	b, err := s.encode()
 	if err != nil {
@@ -305,7 +305,7 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.id != s.id || got.at != s.at || got.size != 9 || got.crc != 1 || !slices.Equal(got.members, s.members) ||
+	if got.id != s.id || got.at != s.at || got.size != 9 || got.crc != 1 || got.generation != 77 || !slices.EqualFunc(got.members, s.members, Voter.Equal) ||
 		!slices.Equal(got.conf.GetVoters(), s.conf.GetVoters()) || !slices.Equal(got.conf.GetLearners(), []uint64{3}) {
 		t.Errorf("got %+v", got)
 	}

@@ -26,6 +26,21 @@ func (n *Node) run() {
 	}
 }
 
+// spacePoll is how often a write that found the disk full is tried again.
+const spacePoll = 100 * time.Millisecond
+
+// awaitSpace waits a little, so that a write to a full disk can be tried again; false when the node
+// closes. Nothing else is done meanwhile: the metadata doesn't change, and of several voters
+// the others elect one with space.
+func (n *Node) awaitSpace(err error) bool {
+	if n.spaceless.IsZero() || time.Since(n.spaceless) > time.Minute {
+		n.o.Logger.Error("the disk of the raft log is full: the metadata can't change until there is space", "dir", n.o.Dir, "error", err)
+		n.spaceless = time.Now()
+	}
+	<-time.After(spacePoll)
+	return n.failure() == nil
+}
+
 // loop runs until the node is closed (nil) or fails.
 func (n *Node) loop() (err error) {
 	d := n.driver
@@ -35,6 +50,7 @@ func (n *Node) loop() (err error) {
 			err = fmt.Errorf("raft: %v\n%s", p, debug.Stack())
 		}
 	}()
+	d.log.space = n.awaitSpace
 	if d.alone() {
 		if err := d.raft.Campaign(); err != nil {
 			return err

@@ -31,7 +31,7 @@ func TestSingleVoterLeadsAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	n, err := Open(Options{FS: disk.OS(), Dir: t.TempDir(), Self: testMember(1), Voters: []Member{testMember(1)},
+	n, err := Open(Options{FS: disk.OS(), Dir: t.TempDir(), Self: testMember(1), Voters: voterList(1),
 		Fatal: func(err error) { t.Error(err) }})
 	if err != nil {
 		t.Fatal(err)

@@ -22,22 +22,24 @@ import (
 // latter, also sent to voters that need the snapshot, is, big-endian:
 //
 //	magic       8 bytes   "MLNSNAP\n"
-//	version     uint32    1
+//	version     uint32    2; 1 is read too
 //	end offset  int64
 //	epoch       int32
 //	index       uint64    raft index of the last entry in it
 //	term        uint64    its term
 //	size        int64     of the content
 //	crc         uint32    CRC-32C of the content
-//	members     uint16, then int32 and 16 bytes each: node id, directory id
+//	members     uint16, then for each as AppendVoter encodes; version 1: int32 and 16
+//	            bytes each: node id, directory id
 //	conf state  uint32 length, raft's ConfState (protobuf)
+//	generation  uint64    not in version 1
 //	crc         uint32    CRC-32C of the bytes before
 //
 // A new quorum begins with a snapshot of nothing at index 1, whose members are
 // the first voters.
 const (
 	snapshotMagic   = "MLNSNAP\n"
-	snapshotVersion = 1
+	snapshotVersion = 2
 )
 
 // snapshot describes a snapshot; immutable.
@@ -46,8 +48,11 @@ type snapshot struct {
 	at      position
 	size    int64
 	crc     uint32
-	members []Member
+	members []Voter // voters and learners
 	conf    *pb.ConfState
+	// generation tells a quorum that was begun anew from a backup, where it is a random
+	// number, from what is left of the old one. 0 in the first.
+	generation uint64
 }
 
 func (s *snapshot) encode() ([]byte, error) {
@@ -63,9 +68,10 @@ func (s *snapshot) encode() ([]byte, error) {
 	b = binary.BigEndian.AppendUint64(b, s.at.term)
 	b = binary.BigEndian.AppendUint64(b, uint64(s.size))
 	b = binary.BigEndian.AppendUint32(b, s.crc)
-	b = appendMembers(b, s.members)
+	b = appendVoters(b, s.members)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(conf)))
 	b = append(b, conf...)
+	b = binary.BigEndian.AppendUint64(b, s.generation)
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)), nil
 }
 
@@ -78,8 +84,13 @@ func parseSnapshot(b []byte) (*snapshot, error) {
 	if crc32.Checksum(body, castagnoli) != sum {
 		return nil, fmt.Errorf("%w: snapshot description checksum", ErrCorrupt)
 	}
-	if v := binary.BigEndian.Uint32(body[8:]); v != snapshotVersion {
-		return nil, fmt.Errorf("snapshot format version %d is not supported, this version reads %d", v, snapshotVersion)
+	parse, after := parseVoters, 8 // bytes after the conf state
+	switch v := binary.BigEndian.Uint32(body[8:]); v {
+	case 1:
+		parse, after = parseMembers, 0
+	case snapshotVersion:
+	default:
+		return nil, fmt.Errorf("snapshot format version %d is not supported, this version reads 1 to %d", v, snapshotVersion)
 	}
 	s := &snapshot{
 		id: SnapshotID{
@@ -91,15 +102,18 @@ func parseSnapshot(b []byte) (*snapshot, error) {
 		crc:  binary.BigEndian.Uint32(body[48:]),
 		conf: &pb.ConfState{},
 	}
-	members, rest, err := parseMembers(body[fixed:])
+	members, rest, err := parse(body[fixed:])
 	if err != nil {
 		return nil, err
 	}
 	s.members = members
-	if len(rest) < 4 || uint64(binary.BigEndian.Uint32(rest)) != uint64(len(rest)-4) {
+	if len(rest) < 4+after || uint64(binary.BigEndian.Uint32(rest)) != uint64(len(rest)-4-after) {
 		return nil, fmt.Errorf("%w: snapshot conf state length", ErrCorrupt)
 	}
-	if err := proto.Unmarshal(rest[4:], s.conf); err != nil {
+	if after > 0 {
+		s.generation = binary.BigEndian.Uint64(rest[len(rest)-after:])
+	}
+	if err := proto.Unmarshal(rest[4:len(rest)-after], s.conf); err != nil {
 		return nil, fmt.Errorf("%w: snapshot conf state: %w", ErrCorrupt, err)
 	}
 	if s.id.EndOffset < 0 || s.size < 0 || s.at.index == 0 {

@@ -46,7 +46,7 @@ func (d *driver) maybeSnapshot() error {
 		return nil
 	}
 	s.writing = true
-	d.n.jobs.Go(func() {
+	d.n.job(func() {
 		name := filepath.Join(o.Dir, "snapshot.tmp")
 		var end int64
 		size, crc, err := d.n.snaps.writeContent(name, func(w io.Writer) (err error) {
@@ -85,7 +85,7 @@ func (d *driver) publishSnapshot(name string, end, size int64, crc uint32) error
 	if !ok {
 		return fmt.Errorf("end offset %d is not the end of a committed batch", end)
 	}
-	snap := &snapshot{id: SnapshotID{EndOffset: end, Epoch: d.store.epochBefore(end)}, at: at, size: size, crc: crc}
+	snap := &snapshot{id: SnapshotID{EndOffset: end, Epoch: d.store.epochBefore(end)}, at: at, size: size, crc: crc, generation: old.generation}
 	d.setSnapshotConf(snap)
 	if err := d.n.snaps.publish(snap, name); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (s *store) dataAfter(index uint64) int64 {
 // it.
 type Fetcher interface {
 	// FetchSnapshot returns at most maxBytes of the snapshot's content at position.
-	FetchSnapshot(ctx context.Context, from Member, id SnapshotID, position int64, maxBytes int) ([]byte, error)
+	FetchSnapshot(ctx context.Context, from Voter, id SnapshotID, position int64, maxBytes int) ([]byte, error)
 }
 
 // fetchSnapshot gets the content of the snapshot that the leader offers and then
@@ -184,7 +184,7 @@ func (d *driver) fetchSnapshot(r received) {
 		return
 	}
 	d.snapper.fetching = true
-	d.n.jobs.Go(func() {
+	d.n.job(func() {
 		err := d.n.fetch(fetcher, r.from, snap)
 		_ = d.n.send(func(in *input) {
 			in.calls = append(in.calls, func() error { return d.fetched(m, err) })
@@ -195,7 +195,7 @@ func (d *driver) fetchSnapshot(r received) {
 // fetchedName is where the content of a fetched snapshot lies until raft takes it.
 func (n *Node) fetchedName() string { return filepath.Join(n.o.Dir, "fetched.tmp") }
 
-func (n *Node) fetch(f Fetcher, from Member, snap *snapshot) error {
+func (n *Node) fetch(f Fetcher, from Voter, snap *snapshot) error {
 	size, crc, err := n.snaps.writeContent(n.fetchedName(), func(w io.Writer) error {
 		for got := int64(0); got < snap.size; {
 			b, err := f.FetchSnapshot(n.ctx, from, snap.id, got, fetchBytes)

@@ -20,6 +20,15 @@ var errTest = errors.New("test")
 
 func testMember(id int32) Member { return Member{ID: id, Directory: ids.UUID{15: byte(id), 0: 7}} }
 
+// voterList are test members without endpoints.
+func voterList(ids ...int32) []Voter {
+	var vs []Voter
+	for _, id := range ids {
+		vs = append(vs, Voter{Member: testMember(id)})
+	}
+	return vs
+}
+
 // testLogger writes to the test's log.
 func testLogger(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -29,7 +38,7 @@ func testLogger(t testing.TB) *slog.Logger {
 // fails the test.
 func single(t testing.TB, fsys disk.FS) Options {
 	return Options{
-		FS: fsys, Dir: "/meta", Self: testMember(1), Voters: []Member{testMember(1)},
+		FS: fsys, Dir: "/meta", Self: testMember(1), Voters: voterList(1),
 		Logger: testLogger(t), Fatal: func(err error) { t.Errorf("fatal: %v", err) },
 	}
 }

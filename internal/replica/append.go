@@ -42,7 +42,11 @@ func (p *Partition) Append(batches []byte, o AppendOptions) (partlog.AppendInfo,
 		p.mu.RUnlock()
 		return partlog.AppendInfo{FirstOffset: -1}, err
 	}
-	info, err := p.log.Append(batches, partlog.AppendOptions{LeaderEpoch: s.epoch, Origin: o.Origin, MaxEpoch: -1, TxnVersion: o.TxnVersion})
+	epoch := s.epoch
+	if mutant == "epoch" {
+		epoch = max(p.l().LatestEpoch(), 0)
+	}
+	info, err := p.l().Append(batches, partlog.AppendOptions{LeaderEpoch: epoch, Origin: o.Origin, MaxEpoch: -1, TxnVersion: o.TxnVersion})
 	return p.appended(s, info, err)
 }
 
@@ -58,7 +62,7 @@ func (p *Partition) admit(epoch int32, origin partlog.Origin, bytes int) (*state
 		}
 	}
 	if origin == partlog.OriginClient || origin == partlog.OriginMirror {
-		if err := p.m.opts.Dirs.CheckSpace(p.log, int64(bytes)); err != nil {
+		if err := p.m.opts.Dirs.CheckSpace(p.l(), int64(bytes)); err != nil {
 			return nil, err
 		}
 	}
@@ -71,6 +75,13 @@ func (p *Partition) appended(s *state, info partlog.AppendInfo, err error) (part
 	if err != nil || info.Duplicate {
 		p.mu.RUnlock()
 		return info, p.storageError(err)
+	}
+	if len(s.replicas) > 1 {
+		p.hwMu.Lock()
+		for _, f := range p.followers {
+			f.outgrown(info.FirstOffset)
+		}
+		p.hwMu.Unlock()
 	}
 	mv := p.advance(s, int(info.Bytes))
 	p.mu.RUnlock()
@@ -101,7 +112,7 @@ func (p *Partition) AppendAsIs(batches []byte, o AsIsOptions) (partlog.AppendInf
 		p.mu.RUnlock()
 		return partlog.AppendInfo{FirstOffset: -1}, err
 	}
-	info, err := p.log.AppendAsIs(batches, partlog.AppendOptions{MaxEpoch: s.epoch, Origin: partlog.OriginMirror})
+	info, err := p.l().AppendAsIs(batches, partlog.AppendOptions{MaxEpoch: s.epoch, Origin: partlog.OriginMirror})
 	switch {
 	case errors.Is(err, partlog.ErrEpochAbove):
 		p.mu.RUnlock()
@@ -114,7 +125,7 @@ func (p *Partition) AppendAsIs(batches []byte, o AsIsOptions) (partlog.AppendInf
 	if err == nil {
 		p.countReplicated(info)
 	}
-	if err == nil && o.LogStart > p.log.StartOffset() {
+	if err == nil && o.LogStart > p.l().StartOffset() {
 		err = p.AdvanceLogStart(o.LogStart)
 	}
 	return info, err
@@ -127,18 +138,35 @@ func (p *Partition) AdvanceLogStart(off int64) error {
 	if s := p.st.Load(); s.gone != nil {
 		return s.gone
 	}
-	moved, err := p.log.AdvanceStart(min(off, p.hw.Load()))
+	moved, err := p.l().AdvanceStart(min(off, p.hw.Load()))
 	if moved {
 		p.touchStart()
 	}
 	return p.storageError(err)
 }
 
-// DeleteRecords moves the log start to off (-1: the high watermark) and
-// returns the log start that all replicas have reached. Errors carry
-// OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION where the
-// topic doesn't delete.
-func (p *Partition) DeleteRecords(off int64) (low int64, err error) {
+// DeleteRecords moves the log start to off (-1: the high watermark). fn is
+// called once: with the lowest log start of the live replicas when they all
+// have reached off, or with an error. That may be before DeleteRecords
+// returns; fn must not block. cancel ends the wait with REQUEST_TIMED_OUT, if
+// it isn't over. Errors carry OFFSET_OUT_OF_RANGE above the high watermark,
+// POLICY_VIOLATION where the topic doesn't delete.
+func (p *Partition) DeleteRecords(off int64, fn func(low int64, err error)) (cancel func()) {
+	off, err := p.deleteTo(off)
+	if err != nil {
+		fn(-1, err)
+		return func() {}
+	}
+	stop := p.awaitLow(off, fn)
+	return func() {
+		if stop() {
+			fn(-1, p.errLowTimeout())
+		}
+	}
+}
+
+// deleteTo moves the leader's log start and returns where it is to be.
+func (p *Partition) deleteTo(off int64) (int64, error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if _, err := p.leading(-1); err != nil {
@@ -159,49 +187,55 @@ func (p *Partition) DeleteRecords(off int64) (low int64, err error) {
 	if off < 0 || off > hw {
 		return -1, api.Errorf(api.OffsetOutOfRange, "offset %d of %s is above the high watermark %d", off, p.name(), hw)
 	}
-	if _, err := p.log.AdvanceStart(off); err != nil {
+	if _, err := p.l().AdvanceStart(off); err != nil {
 		return -1, p.storageError(err)
 	}
 	p.touchStart()
-	p.hwMu.Lock()
-	defer p.hwMu.Unlock()
-	return lowWatermark(p.log.StartOffset(), p.followers), nil
+	return off, nil
 }
 
 // TruncateTo cuts everything at or above off; the high watermark becomes at
 // most off. Produces that wait for what is cut fail.
 func (p *Partition) TruncateTo(off int64) error {
-	return p.truncate(off, func() error { _, err := p.log.TruncateTo(off); return err })
+	return p.truncate(nil, func() (int64, error) { _, err := p.l().TruncateTo(off); return off, err })
 }
 
 // TruncateFullyAndStartAt empties the log, which then starts at off.
 func (p *Partition) TruncateFullyAndStartAt(off int64) error {
-	return p.truncate(off, func() error { return p.log.TruncateFullyAndStartAt(off) })
+	return p.truncate(nil, func() (int64, error) { return off, p.l().TruncateFullyAndStartAt(off) })
 }
 
-func (p *Partition) truncate(off int64, cut func() error) error {
+// truncate runs cut, which returns where it cut, unless check refuses.
+func (p *Partition) truncate(check func() error, cut func() (int64, error)) error {
 	p.mu.Lock()
 	s := p.st.Load()
-	if s.gone != nil {
-		p.mu.Unlock()
-		return s.gone
+	err := s.gone
+	if err == nil && check != nil {
+		err = check()
 	}
-	err := cut()
+	if err != nil {
+		p.mu.Unlock()
+		return err
+	}
+	off, err := cut()
 	if err != nil {
 		p.mu.Unlock()
 		return p.storageError(err)
 	}
-	end := p.log.EndOffset()
+	if mv := p.moving.Load(); mv != nil {
+		mv.restart.Store(true)
+	}
+	end := p.l().EndOffset()
 	if s.epochStart > end { // what the leadership began with is gone: nothing above end is to be waited for
 		next := *s
 		next.epochStart = end
 		p.st.Store(&next)
 	}
 	p.hwMu.Lock()
-	if old := p.hw.Load(); old > end || old < p.log.StartOffset() {
-		hw := max(min(old, end), p.log.StartOffset())
+	if old := p.hw.Load(); old > end || old < p.l().StartOffset() {
+		hw := max(min(old, end), p.l().StartOffset())
 		p.hw.Store(hw)
-		p.log.UpdateHighWatermark(hw)
+		p.l().UpdateHighWatermark(hw)
 	}
 	p.unseen = 0
 	p.hwMu.Unlock()

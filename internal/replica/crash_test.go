@@ -198,9 +198,11 @@ func TestFullDisk(t *testing.T) {
 			t.Fatalf("a coordinator below the reserve: %v", err)
 		}
 		l.Close()
-		if _, err := p.DeleteRecords(1); err != nil {
-			t.Fatalf("deletion below the reserve: %v", err)
-		}
+		p.DeleteRecords(1, func(_ int64, err error) {
+			if err != nil {
+				t.Errorf("deletion below the reserve: %v", err)
+			}
+		})
 		mem.SetCapacity(1 << 20)
 		time.Sleep(2 * time.Second)
 		if _, err := write(p, "after"); err != nil {

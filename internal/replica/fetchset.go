@@ -23,6 +23,9 @@ type FetchPart struct {
 	MaxBytes     int32
 	CurrentEpoch int32 // -1: not given
 	LastFetched  int32 // -1: not given
+	// KnownHW is the high watermark that a follower says it knows (KIP-1166);
+	// math.MaxInt64: not said, and outside of a session never waited for.
+	KnownHW int64
 
 	set       *FetchSet
 	p         *Partition
@@ -60,6 +63,9 @@ type FetchSet struct {
 func (s *FetchSet) Add(f *FetchPart, follower, readCommitted bool) {
 	f.set, f.logEnd, f.committed = s, follower, readCommitted
 	f.toldHW, f.toldStart = -1, -1
+	if follower {
+		f.toldHW = f.KnownHW
+	}
 	s.requeue(f)
 }
 
@@ -188,6 +194,11 @@ type Limits struct {
 	MaxBytes int
 	// ReplicaID is the follower's id, -1 for a consumer.
 	ReplicaID int32
+	// ReplicaEpoch is the follower's broker epoch, -1 if it isn't given.
+	ReplicaEpoch int64
+	// AnyReplica is that of ReadParams; with RackAware so is Rack.
+	AnyReplica, RackAware bool
+	Rack                  string
 	// All, if not nil, are the parts to look at instead of the queue, each
 	// with a result even when MaxBytes is used up: a response without a
 	// session names every partition asked for.
@@ -203,18 +214,19 @@ type PartResult struct {
 
 // Look reads the parts in the queue, in order, up to the limits, and appends
 // to out. It returns the bytes found and whether something was found that
-// must be answered at once: an error or a diverging epoch. What has data, an
+// must be answered at once: an error, a diverging epoch, a closer replica, or,
+// for a follower, a high watermark it doesn't know. What has data, an
 // error, a mark that the client wasn't told (a fetch that goes on waiting
 // tells nothing), or was not reached stays in the queue.
 func (m *Manager) Look(s *FetchSet, lim Limits, out []PartResult) (_ []PartResult, bytes int, now bool) {
 	left := max(lim.MaxBytes, 0)
 	look := func(f *FetchPart) {
 		r := PartResult{Part: f}
-		r.ReadResult, r.Err = m.readPart(f, lim.ReplicaID, min(left, int(f.MaxBytes)), bytes == 0)
-		if r.Err != nil || r.Diverges() {
+		r.ReadResult, r.Err = m.readPart(f, &lim, min(left, int(f.MaxBytes)), bytes == 0)
+		if r.Err != nil || r.Diverges() || r.Preferred >= 0 || f.logEnd && r.HighWatermark > f.toldHW {
 			now = true
 		}
-		if r.Err != nil || r.Diverges() || r.More || r.HighWatermark != f.toldHW || r.LogStart != f.toldStart {
+		if r.Err != nil || r.Diverges() || r.Preferred >= 0 || r.More || r.HighWatermark != f.toldHW || r.LogStart != f.toldStart {
 			s.requeue(f)
 		}
 		bytes += r.Bytes
@@ -245,7 +257,7 @@ func (m *Manager) Look(s *FetchSet, lim Limits, out []PartResult) (_ []PartResul
 }
 
 // readPart finds f's partition and reads from it.
-func (m *Manager) readPart(f *FetchPart, replica int32, maxBytes int, minOne bool) (ReadResult, error) {
+func (m *Manager) readPart(f *FetchPart, lim *Limits, maxBytes int, minOne bool) (ReadResult, error) {
 	if f.p == nil || f.p.st.Load().gone != nil {
 		var p *Partition
 		var err error
@@ -260,9 +272,13 @@ func (m *Manager) readPart(f *FetchPart, replica int32, maxBytes int, minOne boo
 		}
 		f.attach(p)
 	}
+	rack := lim.Rack
+	if !lim.RackAware {
+		rack = ""
+	}
 	return f.p.Read(ReadParams{
-		Offset: f.Offset, MaxBytes: max(maxBytes, 0), MinOne: minOne, ReplicaID: replica, ReplicaStart: f.LogStart,
-		Committed: f.committed, CurrentEpoch: f.CurrentEpoch, LastFetched: f.LastFetched,
+		Offset: f.Offset, MaxBytes: max(maxBytes, 0), MinOne: minOne, ReplicaID: lim.ReplicaID, ReplicaStart: f.LogStart,
+		ReplicaEpoch: lim.ReplicaEpoch, AnyReplica: lim.AnyReplica, Rack: rack, Committed: f.committed, CurrentEpoch: f.CurrentEpoch, LastFetched: f.LastFetched,
 	})
 }
 
@@ -282,7 +298,7 @@ func (r *PartResult) Told() bool {
 		f.toldHW = -1
 		return true
 	}
-	if r.Bytes == 0 && !r.Diverges() && r.HighWatermark == f.toldHW && r.LogStart == f.toldStart {
+	if r.Bytes == 0 && !r.Diverges() && r.Preferred < 0 && r.HighWatermark == f.toldHW && r.LogStart == f.toldStart {
 		return false
 	}
 	f.toldHW, f.toldStart = r.HighWatermark, r.LogStart

@@ -1,21 +1,54 @@
 package replica
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
 	"milena/internal/api"
 )
 
-// follower is what a leader knows of another replica.
+// follower is what a leader knows of another replica. Partition.hwMu guards it.
 type follower struct {
-	end      int64     // its log end: the offset of its last fetch
-	start    int64     // its log start
+	end      int64     // its log end: the offset of its last fetch, -1 before the first
+	start    int64     // its log start, -1 before the first fetch
 	caughtUp time.Time // when it last had everything
 	// lastEnd and lastFetch are the leader's log end and the time at the last
 	// fetch: a fetch at or above lastEnd was caught up at lastFetch.
-	lastEnd   int64
-	lastFetch time.Time
+	lastEnd     int64
+	lastFetch   time.Time
+	brokerEpoch int64 // of its last fetch (KIP-903), -1: not known
+	// heard is when its broker last fetched anything here: a fetch of a session
+	// names only what changed.
+	heard *heard
+}
+
+// inSync reports whether the follower has everything, or had it no longer ago
+// than maxLag.
+func (f *follower) inSync(leaderEnd int64, now time.Time, maxLag time.Duration) bool {
+	return f.end == leaderEnd || now.Sub(f.caughtUp) <= maxLag
+}
+
+// fetched notes a fetch at offset while the leader's log ends at end.
+func (f *follower) fetched(offset, start, end int64, now time.Time) {
+	switch {
+	case offset >= end:
+		f.caughtUp = now
+	case f.lastEnd >= 0 && offset >= f.lastEnd && f.lastFetch.After(f.caughtUp):
+		f.caughtUp = f.lastFetch
+	}
+	f.end, f.start, f.lastEnd, f.lastFetch = offset, start, end, now
+}
+
+// outgrown notes that the leader appended to a log that ended at end: a
+// follower that had all of it was caught up when its broker last fetched.
+func (f *follower) outgrown(end int64) {
+	if f.end < end {
+		return
+	}
+	if at := time.Unix(0, f.heard.at.Load()); at.After(f.caughtUp) {
+		f.caughtUp = at
+	}
 }
 
 // committed is the high watermark by ISR arithmetic: the smallest log end of
@@ -36,9 +69,10 @@ func committed(self int32, selfEnd int64, isr []int32, followers map[int32]*foll
 	return hw
 }
 
-// syncFollowers keeps an entry for each other replica while leading. mu is
-// held alone.
-func (p *Partition) syncFollowers(s *state) {
+// syncFollowers keeps an entry for each other replica while leading. With a
+// new leader epoch those in the ISR count as caught up now; a new leader knows
+// nothing of their logs. mu is held alone.
+func (p *Partition) syncFollowers(s, old *state, now time.Time) {
 	p.hwMu.Lock()
 	defer p.hwMu.Unlock()
 	if !s.self || s.gone != nil || len(s.replicas) <= 1 {
@@ -50,36 +84,71 @@ func (p *Partition) syncFollowers(s *state) {
 		if id == p.m.opts.NodeID {
 			continue
 		}
-		if f := p.followers[id]; f != nil {
-			next[id] = f
-		} else {
-			next[id] = &follower{end: -1, start: -1, lastEnd: -1}
+		f := p.followers[id]
+		if f == nil || !old.self {
+			f = &follower{end: -1, start: -1, lastEnd: -1, brokerEpoch: -1, heard: p.m.heardOf(id)}
 		}
+		if slices.Contains(s.isr, id) && (!old.self || s.epoch != old.epoch || !slices.Contains(old.isr, id)) {
+			f.caughtUp = now
+		}
+		next[id] = f
 	}
 	p.followers = next
 }
 
-// Followed notes a follower's fetch at offset: it has everything below. It
-// reports whether id is a replica.
-func (p *Partition) Followed(id int32, offset, start int64, now time.Time) bool {
+// FollowerFetch is what a follower's fetch says of its replica.
+type FollowerFetch struct {
+	Broker      int32
+	BrokerEpoch int64 // -1: not said
+	Offset      int64 // the replica's log end
+	LogStart    int64
+}
+
+// Followed notes a follower's fetch: it has everything below its offset. The
+// error is NOT_LEADER_OR_FOLLOWER if the broker has no replica, or if the fetch
+// comes from an earlier incarnation of it (KIP-903).
+func (p *Partition) Followed(ff FollowerFetch, now time.Time) error {
 	p.mu.RLock()
+	s := p.st.Load()
 	p.hwMu.Lock()
-	f := p.followers[id]
-	if f != nil {
-		end := p.log.EndOffset()
-		switch {
-		case offset >= end:
-			f.caughtUp = now
-		case f.lastEnd >= 0 && offset >= f.lastEnd:
-			f.caughtUp = f.lastFetch
-		}
-		f.end, f.start, f.lastEnd, f.lastFetch = offset, start, end, now
+	f := p.followers[ff.Broker]
+	if err := p.checkFollower(f, ff); err != nil {
+		p.hwMu.Unlock()
+		p.mu.RUnlock()
+		return err
 	}
+	low := ff.LogStart > f.start
+	f.brokerEpoch = ff.BrokerEpoch
+	f.fetched(ff.Offset, ff.LogStart, p.l().EndOffset(), now)
 	p.hwMu.Unlock()
-	mv := p.advance(p.st.Load(), 0)
+	mv := p.advance(s, 0)
+	p.expand(s, now, ff.Broker, true)
+	var lows lowWaiters
+	if low {
+		lows = p.takeLow(false)
+	}
 	p.mu.RUnlock()
 	p.announce(mv)
-	return f != nil
+	lows.tell(p, s)
+	return nil
+}
+
+// checkFollower says whether a fetch may count. hwMu is held.
+func (p *Partition) checkFollower(f *follower, ff FollowerFetch) error {
+	if f == nil {
+		return api.Errorf(api.NotLeaderOrFollower, "broker %d has no replica of %s", ff.Broker, p.name())
+	}
+	if ff.BrokerEpoch < 0 {
+		return nil
+	}
+	known := f.brokerEpoch
+	if b := p.m.Image().Broker(ff.Broker); b != nil {
+		known = max(known, b.Epoch)
+	}
+	if ff.BrokerEpoch < known {
+		return api.Errorf(api.NotLeaderOrFollower, "fetch of %s by broker %d with epoch %d, it has registered with epoch %d since", p.name(), ff.Broker, ff.BrokerEpoch, known)
+	}
+	return nil
 }
 
 // moved is a step of the high watermark, to be announced without locks.
@@ -93,31 +162,68 @@ type moved struct {
 // advance moves the high watermark as far as the in-sync replicas allow,
 // after an append of that many bytes. mu is held, shared or alone, and s is
 // the current state; the caller announces the step after it has released mu.
+//
+// While a change of the ISR is under way every replica of the old and the new
+// one counts. With fewer in-sync replicas than min.insync.replicas nothing
+// commits (KIP-966).
 func (p *Partition) advance(s *state, appended int) moved {
 	if !s.self || s.gone != nil {
 		return moved{hw: -1}
 	}
 	p.hwMu.Lock()
 	p.unseen += appended
-	end := p.log.EndOffset()
-	if p.settings.Load().durable() {
-		end = min(end, p.log.RecoveryPoint())
+	set := p.settings.Load()
+	if underMinISR(s, set.MinISR) {
+		p.hwMu.Unlock()
+		return moved{hw: -1}
+	}
+	end := p.l().EndOffset()
+	if set.durable() {
+		end = min(end, p.l().RecoveryPoint())
 	}
 	old := p.hw.Load()
 	hw := committed(p.m.opts.NodeID, end, s.isr, p.followers)
+	if len(s.isr) < len(s.replicas) {
+		hw = p.joining(s, hw)
+	}
+	if mutant == "shrink" && p.proposal != nil {
+		hw = committed(p.m.opts.NodeID, end, p.proposal.isr, p.followers)
+	}
 	if hw <= old {
 		p.hwMu.Unlock()
 		return moved{hw: -1}
 	}
 	// A transaction that was open below the old mark may end with this step,
 	// and then more becomes readable than was appended.
-	mv := moved{hw: hw, grown: p.unseen, held: p.log.LastStableOffset(old) < old}
+	mv := moved{hw: hw, grown: p.unseen, held: p.l().LastStableOffset(old) < old}
 	p.unseen = 0
 	p.hw.Store(hw)
-	p.log.UpdateHighWatermark(hw)
+	p.l().UpdateHighWatermark(hw)
 	p.hwMu.Unlock()
 	mv.woken = p.takeWaiters(func(w *waiter) bool { return w.offset <= hw })
 	return mv
+}
+
+// joining bounds the high watermark hw by the followers outside of the ISR that
+// count all the same: those the controller is asked to add, and those that are
+// about to catch up, which a leader alone would else run away from. hwMu is held.
+func (p *Partition) joining(s *state, hw int64) int64 {
+	var now time.Time
+	for id, f := range p.followers {
+		if f.end >= hw || slices.Contains(s.isr, id) {
+			continue
+		}
+		if p.proposal == nil || !slices.Contains(p.proposal.isr, id) {
+			if now.IsZero() {
+				now = time.Now()
+			}
+			if !f.inSync(p.l().EndOffset(), now, p.m.opts.LagTimeMax) || !p.m.eligible(id, f.brokerEpoch) {
+				continue
+			}
+		}
+		hw = f.end
+	}
+	return hw
 }
 
 // announce wakes those who wait for the high watermark.
@@ -129,16 +235,6 @@ func (p *Partition) announce(mv moved) {
 		w.fn(nil)
 	}
 	p.touchCommitted(mv.grown, mv.held, mv.hw)
-}
-
-// lowWatermark is the smallest log start of the replicas: what DeleteRecords
-// reports. hwMu is held.
-func lowWatermark(self int64, followers map[int32]*follower) int64 {
-	low := self
-	for _, f := range followers {
-		low = min(low, f.start)
-	}
-	return low
 }
 
 // underMinISR reports whether the in-sync replicas are fewer than
@@ -154,8 +250,9 @@ func (p *Partition) name() string { return p.topic.name + "-" + strconv.Itoa(int
 // CheckMinISR says whether what the high watermark has passed counts for a
 // produce with acks=all: NOT_ENOUGH_REPLICAS_AFTER_APPEND if the in-sync
 // replicas are too few by now.
-func (p *Partition) CheckMinISR() error {
-	s := p.st.Load()
+func (p *Partition) CheckMinISR() error { return p.checkMinISR(p.st.Load()) }
+
+func (p *Partition) checkMinISR(s *state) error {
 	if minISR := p.settings.Load().MinISR; underMinISR(s, minISR) {
 		return api.Errorf(api.NotEnoughReplicasAfterAppend, "%s has %d in-sync replicas, min.insync.replicas is %d; the records are in its log", p.name(), len(s.isr), minISR)
 	}

@@ -119,7 +119,7 @@ func (l *MachineLog) HighWatermark() int64 { return l.p.HighWatermark() }
 // Replay implements machine.Log: every record from the log start to the log
 // end. Control batches are passed over.
 func (l *MachineLog) Replay(fn func(offset int64, r machine.Record) error) error {
-	log := l.p.log
+	log := l.p.l()
 	if log == nil {
 		return l.p.st.Load().gone
 	}

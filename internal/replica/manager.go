@@ -7,12 +7,15 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/errgroup"
 
 	"milena/internal/api"
+	"milena/internal/disk"
 	"milena/internal/ids"
 	"milena/internal/logdir"
 	"milena/internal/meta"
@@ -23,6 +26,9 @@ import (
 type Settings struct {
 	Log    partlog.Config
 	MinISR int // min.insync.replicas
+	// LeaderThrottled and FollowerThrottled say which replicas the replication
+	// throttles concern (KIP-73); nil: none.
+	LeaderThrottled, FollowerThrottled func(partition, broker int32) bool
 }
 
 // durable reports whether a record counts only once it is on disk:
@@ -31,13 +37,16 @@ func (s *Settings) durable() bool { return s.Log.FlushMessages <= 1 }
 
 // Dirs is what a Manager needs of the log directories; *logdir.Set has it.
 type Dirs interface {
-	// GetOrCreate returns the log of a partition. One of another topic id under
-	// the same name is deleted. It is called for several partitions at once.
-	GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.Config) (*partlog.Log, error)
+	// GetOrCreate returns the log of a partition, in the directory with that id
+	// if it is to be created there. One of another topic id under the same name
+	// is deleted. It is called for several partitions at once.
+	GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.Config, dir ids.UUID) (*partlog.Log, error)
 	Delete(topic string, partition int32) error
 	SetConfig(topic string, c partlog.Config)
 	// CheckSpace refuses a write of n bytes while the log's directory is nearly full.
 	CheckSpace(l *partlog.Log, n int64) error
+	// DirOf is the id of the directory that holds the partition's log, zero if none.
+	DirOf(topic string, partition int32) ids.UUID
 	// HighWatermark is the checkpointed high watermark at start, 0 if none.
 	HighWatermark(topic string, partition int32) int64
 	CheckpointHighWatermarks(hw func(topic string, partition int32) (int64, bool)) error
@@ -60,6 +69,20 @@ type Options struct {
 	Random func() uint32
 	// CheckpointInterval is replica.high.watermark.checkpoint.interval.ms; 0 means 5 s.
 	CheckpointInterval time.Duration
+	// Controller is the active controller, for AlterPartition and
+	// AssignReplicasToDirs; nil: ISRs stay as they are.
+	Controller Caller
+	// BrokerEpoch is the epoch this broker registered with; nil: -1.
+	BrokerEpoch func() int64
+	// LagTimeMax is replica.lag.time.max.ms; 0 means 30 s.
+	LagTimeMax time.Duration
+	// Suspended begins suspended: nothing is led until Resume.
+	Suspended bool
+}
+
+// Caller sends a request to the active controller and returns its reply.
+type Caller interface {
+	Call(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
 }
 
 // Manager keeps the partitions with a replica on this broker.
@@ -76,10 +99,19 @@ type Manager struct {
 	// apply serialises Apply, SetGateFactory, Subscribe and directory
 	// failures, so that subscribers see events in order.
 	apply       sync.Mutex
-	image       *meta.Image
+	image       atomic.Pointer[meta.Image]
+	suspended   bool
+	applying    *meta.Delta       // nil between deltas
 	ahead       map[logKey]opened // by openAhead, while a delta is applied
 	gates       func(t *meta.Topic, partition int32) Gate
 	subscribers []func(Event)
+	followed    []func(*Partition)
+
+	alters alterer
+	assign assigner
+	moves  mover
+	heard  sync.Map // broker id to *heard
+	quotas [2]quota // of replication: leaderQuota, followerQuota
 }
 
 // topic is a topic of the metadata, with its local partitions.
@@ -102,10 +134,20 @@ func New(o Options) (*Manager, error) {
 	if o.CheckpointInterval <= 0 {
 		o.CheckpointInterval = 5 * time.Second
 	}
+	if o.LagTimeMax <= 0 {
+		o.LagTimeMax = 30 * time.Second
+	}
+	if o.BrokerEpoch == nil {
+		o.BrokerEpoch = func() int64 { return -1 }
+	}
 	m := &Manager{
 		opts: o, log: o.Logger, sessions: NewSessions(o.SessionSlots, o.Random),
-		byName: map[string]*topic{}, byID: map[ids.UUID]*topic{}, image: meta.Empty(""), ahead: map[logKey]opened{},
+		byName: map[string]*topic{}, byID: map[ids.UUID]*topic{}, ahead: map[logKey]opened{}, suspended: o.Suspended,
 	}
+	m.image.Store(meta.Empty(""))
+	m.alters.init()
+	m.assign.init()
+	m.moves.init()
 	var err error
 	if m.metrics, err = newMetrics(m, o.Registerer); err != nil {
 		return nil, err
@@ -116,8 +158,25 @@ func New(o Options) (*Manager, error) {
 // Sessions is the cache of incremental fetch sessions.
 func (m *Manager) Sessions() *Sessions { return m.sessions }
 
-// Start checkpoints the high watermarks at the interval until ctx ends.
+// NodeID is this broker's id.
+func (m *Manager) NodeID() int32 { return m.opts.NodeID }
+
+// Image is the metadata that was applied last, or is being applied.
+func (m *Manager) Image() *meta.Image { return m.image.Load() }
+
+// shrinkInterval is how often ISRs are looked at, at most.
+const shrinkInterval = time.Second
+
+// Start runs what the manager does by itself until ctx ends: it checkpoints
+// the high watermarks, shrinks ISRs, and tells the controller of changes of
+// ISRs and of the directories of replicas.
 func (m *Manager) Start(ctx context.Context) {
+	go m.moves.run(ctx, m)
+	if m.opts.Controller != nil {
+		go m.alters.run(ctx, m)
+		go m.assign.run(ctx, m)
+		go m.shrinkLoop(ctx)
+	}
 	go func() {
 		t := time.NewTicker(m.opts.CheckpointInterval)
 		defer t.Stop()
@@ -126,12 +185,29 @@ func (m *Manager) Start(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-t.C:
-				if err := m.Checkpoint(); err != nil {
+				if err := m.Checkpoint(); err != nil && !disk.Full(err) { // a full disk was told of
 					m.log.Error("high watermark checkpoint failed", "error", err)
 				}
+				m.retryLogs()
 			}
 		}
 	}()
+}
+
+func (m *Manager) shrinkLoop(ctx context.Context) {
+	t := time.NewTicker(min(shrinkInterval, m.opts.LagTimeMax/2))
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			m.Partitions(func(p *Partition) bool {
+				p.shrink(now)
+				return true
+			})
+		}
+	}
 }
 
 // Checkpoint writes the high watermarks of all partitions.
@@ -153,9 +229,13 @@ func (m *Manager) Checkpoint() error {
 func (m *Manager) Apply(d *meta.Delta) {
 	m.apply.Lock()
 	defer m.apply.Unlock()
-	m.image = d.Next
+	m.image.Store(d.Next)
+	m.applying = d
 	m.openAhead(d)
-	defer clear(m.ahead)
+	defer func() {
+		m.applying = nil
+		clear(m.ahead)
+	}()
 	for _, td := range d.Topics {
 		if td.Deleted() {
 			m.deleteTopic(td.Prev)
@@ -168,6 +248,38 @@ func (m *Manager) Apply(d *meta.Delta) {
 		}
 	}
 	m.applyConfigs(d)
+	if len(d.Brokers) > 0 {
+		m.brokersChanged()
+	}
+}
+
+// changed applies metadata to a partition and tells of it.
+func (m *Manager) changed(p *Partition, mp *meta.Partition, again bool) {
+	if e, changed := p.apply(mp, again); changed {
+		m.log.Debug("partition changed", "topic", p.topic.name, "partition", p.index, "leader", mp.Leader, "epoch", mp.LeaderEpoch)
+		m.publish(e)
+	}
+	m.tellFollowed(p)
+}
+
+// OnFollow has fn called after each change of whom a partition may follow, from
+// the goroutine that calls Apply, Suspend or DirectoryOffline: fn looks at
+// Following itself. It must neither block nor call those. It is told at once of
+// the partitions that exist.
+func (m *Manager) OnFollow(fn func(*Partition)) {
+	m.apply.Lock()
+	defer m.apply.Unlock()
+	m.followed = append(m.followed, fn)
+	m.Partitions(func(p *Partition) bool {
+		fn(p)
+		return true
+	})
+}
+
+func (m *Manager) tellFollowed(p *Partition) {
+	for _, fn := range m.followed {
+		fn(p)
+	}
 }
 
 // logKey names a log; opened is what became of opening it.
@@ -201,15 +313,15 @@ func (m *Manager) openAhead(d *meta.Delta) {
 	for _, td := range d.Topics {
 		var set *Settings
 		for _, i := range td.Partitions {
-			if p, err := m.GetByID(td.Next.ID, i); (err == nil && p.log != nil) || !slices.Contains(td.Next.Partition(i).Replicas, m.opts.NodeID) {
+			if p, err := m.GetByID(td.Next.ID, i); (err == nil && p.l() != nil) || !slices.Contains(td.Next.Partition(i).Replicas, m.opts.NodeID) {
 				continue
 			}
 			if set == nil {
-				s := m.opts.Settings(m.image, td.Next.Name)
+				s := m.opts.Settings(m.Image(), td.Next.Name)
 				set = &s
 			}
 			g.Go(func() error {
-				log, err := m.opts.Dirs.GetOrCreate(td.Next.ID, td.Next.Name, i, set.Log)
+				log, err := m.opts.Dirs.GetOrCreate(td.Next.ID, td.Next.Name, i, set.Log, m.directory(td.Next, i))
 				mu.Lock()
 				defer mu.Unlock()
 				m.ahead[logKey{td.Next.ID, i}] = opened{log, err}
@@ -220,12 +332,46 @@ func (m *Manager) openAhead(d *meta.Delta) {
 	_ = g.Wait() // each log's error is in its entry
 }
 
+// assigned is the directory that the metadata has for the replica here.
+func (m *Manager) assigned(mp *meta.Partition) ids.UUID {
+	if mp == nil {
+		return ids.UnassignedDir
+	}
+	if i := slices.Index(mp.Replicas, m.opts.NodeID); i >= 0 && i < len(mp.Dirs) {
+		return mp.Dirs[i]
+	}
+	return ids.UnassignedDir
+}
+
+// directory is where the log of a replica here is to be made if there is none:
+// where the metadata has it, and if it doesn't say, anywhere for a replica that
+// was placed here in this broker's life. An older one may have a log in a
+// directory that is offline.
+func (m *Manager) directory(mt *meta.Topic, i int32) ids.UUID {
+	dir := m.assigned(mt.Partition(i))
+	if !dir.IsReserved() || m.placedNow(mt.ID, i) {
+		return dir
+	}
+	return ids.LostDir
+}
+
+// placedNow reports whether the delta that is being applied put a replica here,
+// and begins after this broker registered.
+func (m *Manager) placedNow(id ids.UUID, i int32) bool {
+	d := m.applying
+	if d == nil || d.Prev.Offset < m.opts.BrokerEpoch() {
+		return false
+	}
+	before := d.Prev.TopicByID(id).Partition(i)
+	return before == nil || !slices.Contains(before.Replicas, m.opts.NodeID)
+}
+
 // open returns a new partition's log.
 func (m *Manager) open(t *topic, i int32, c partlog.Config) (*partlog.Log, error) {
 	if o, ok := m.ahead[logKey{t.id, i}]; ok {
 		return o.log, o.err
 	}
-	return m.opts.Dirs.GetOrCreate(t.id, t.name, i, c)
+	return m.opts.Dirs.GetOrCreate(t.id, t.name, i, c, m.directory(m.Image().TopicByID(t.id), i))
 }
 
 // applyConfigs hands changed topic settings to the partitions.
@@ -260,6 +406,7 @@ func (m *Manager) applyConfigs(d *meta.Delta) {
 		m.opts.Dirs.SetConfig(n, set.Log)
 		for _, p := range m.local(t) {
 			p.settings.Store(&set)
+			p.resettle()
 		}
 	}
 }
@@ -309,7 +456,7 @@ func (m *Manager) applyPartition(t *topic, mt *meta.Topic, i int32) {
 		}
 		return
 	}
-	if p == nil || p.log == nil { // new, or its log couldn't be opened then
+	if p == nil || p.l() == nil { // new, or its log couldn't be opened then
 		p = m.create(t, i)
 		if m.gates != nil {
 			p.SetGate(m.gates(mt, i))
@@ -318,10 +465,30 @@ func (m *Manager) applyPartition(t *topic, mt *meta.Topic, i int32) {
 		t.parts[i] = p
 		m.mu.Unlock()
 	}
-	if e, changed := p.apply(mp); changed {
-		m.log.Debug("partition changed", "topic", t.name, "partition", i, "leader", mp.Leader, "epoch", mp.LeaderEpoch)
-		m.publish(e)
-	}
+	m.changed(p, mp, false)
+	m.assign.check(m, p, mp)
+}
+
+// retryLogs makes the logs that could not be made: for lack of space or of open
+// files. What is in a directory that failed stays offline.
+func (m *Manager) retryLogs() {
+	m.apply.Lock()
+	defer m.apply.Unlock()
+	defer clear(m.ahead)
+	m.Partitions(func(p *Partition) bool {
+		mt := m.Image().TopicByID(p.topic.id)
+		if p.l() != nil || mt == nil || errors.Is(p.st.Load().gone, logdir.ErrOffline) {
+			return true
+		}
+		log, err := m.opts.Dirs.GetOrCreate(mt.ID, mt.Name, p.index, p.settings.Load().Log, m.directory(mt, p.index))
+		if err != nil {
+			return true // as was said when it was tried first
+		}
+		m.ahead[logKey{mt.ID, p.index}] = opened{log, nil}
+		m.log.Info("partition has a log now", "topic", mt.Name, "partition", p.index)
+		m.applyPartition(p.topic, mt, p.index)
+		return true
+	})
 }
 
 // create opens the log of a new local partition. If its directory is offline
@@ -331,9 +498,9 @@ func (m *Manager) create(t *topic, i int32) *Partition {
 		t.metrics = m.metrics.topic(t.name)
 	}
 	p := &Partition{m: m, topic: t, index: i}
-	set := m.opts.Settings(m.image, t.name)
+	set := m.opts.Settings(m.Image(), t.name)
 	p.settings.Store(&set)
-	st := &state{leader: -1, epoch: -1}
+	st := &state{leader: -1, epoch: -1, version: -1}
 	log, err := m.open(t, i, set.Log)
 	if err != nil {
 		m.log.Error("partition has no log", "topic", t.name, "partition", i, "error", err)
@@ -341,7 +508,7 @@ func (m *Manager) create(t *topic, i int32) *Partition {
 		p.st.Store(st)
 		return p
 	}
-	p.log = log
+	p.lp.Store(log)
 	hw := m.opts.Dirs.HighWatermark(t.name, i)
 	hw = max(min(hw, log.EndOffset()), log.StartOffset())
 	p.hw.Store(hw)
@@ -356,7 +523,8 @@ func (m *Manager) drop(t *topic, p *Partition, why error) {
 	delete(t.parts, p.index)
 	m.mu.Unlock()
 	p.retire(why)
-	if p.log == nil {
+	m.tellFollowed(p)
+	if p.l() == nil {
 		return
 	}
 	if err := m.opts.Dirs.Delete(t.name, p.index); err != nil {
@@ -465,7 +633,7 @@ func (m *Manager) SetGateFactory(f func(t *meta.Topic, partition int32) Gate) {
 	defer m.apply.Unlock()
 	m.gates = f
 	m.Partitions(func(p *Partition) bool {
-		if mt := m.image.TopicByID(p.topic.id); mt != nil {
+		if mt := m.Image().TopicByID(p.topic.id); mt != nil {
 			p.SetGate(f(mt, p.index))
 		}
 		return true
@@ -514,13 +682,17 @@ func (m *Manager) directoryOffline(path string, cause error) {
 	m.apply.Lock()
 	defer m.apply.Unlock()
 	m.Partitions(func(p *Partition) bool {
-		if p.log == nil || filepath.Dir(p.log.Dir()) != filepath.Clean(path) {
+		if p.l() == nil || filepath.Dir(p.l().Dir()) != filepath.Clean(path) {
 			return true
 		}
-		err := &api.Error{Code: api.KafkaStorageError, Message: "the log directory of " + p.name() + " is offline", Err: cause}
+		err := &api.Error{Code: api.KafkaStorageError, Message: "the log directory of " + p.name() + " is offline", Err: errors.Join(logdir.ErrOffline, cause)}
 		_, epoch, _ := p.Leader()
 		if p.retire(err) {
 			m.publish(Event{Partition: p, Epoch: epoch, Offline: true})
+			m.tellFollowed(p)
+			if mp := m.Image().TopicByID(p.topic.id).Partition(p.index); mp != nil {
+				m.assign.check(m, p, mp)
+			}
 		}
 		return true
 	})

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"milena/internal/api"
 	"milena/internal/disk"
 	"milena/internal/ids"
+	"milena/internal/logdir"
 	"milena/internal/meta"
 )
 
@@ -22,7 +22,7 @@ func TestRestartKeepsTheHighWatermark(t *testing.T) {
 	name := r.topicOn(1, 1, []int32{self, 2}, []int32{self, 2})
 	p := r.get(name, 0)
 	r.append(p, 5)
-	p.Followed(2, 3, 0, time.Now())
+	_ = followed(p, 2, 3)
 	r.close()
 	r.open()
 	r.topicOn(1, 1, []int32{self, 2}, []int32{self, 2})
@@ -105,7 +105,7 @@ func TestFailedDirectory(t *testing.T) {
 		p := r.get(name, 0)
 		r.append(p, 1)
 		var waited error
-		p.AwaitHW(1, func(err error) { waited = err })
+		p.AwaitHW(0, 1, func(err error) { waited = err })
 		var events []Event
 		r.m.Subscribe(func(e Event) { events = append(events, e) })
 		broken = true
@@ -162,6 +162,40 @@ func TestALogThatCouldNotBeOpenedIsTriedAgain(t *testing.T) {
 	wantCode(t, err, api.KafkaStorageError)
 	r.dirs.openErr = nil
 	r.lead(1, self, 1)
+	r.append(r.get(name, 0), 1)
+}
+
+// A replica whose directory the metadata doesn't know may be made anywhere only if it was placed here in this broker's life;
+// one that can't be opened because a directory is offline is told of as lost.
+func TestUnknownDirectory(t *testing.T) {
+	r := newRig(t)
+	r.topic(1, 1)
+	if r.dirs.in == ids.LostDir {
+		t.Errorf("a new replica goes to %s", r.dirs.in)
+	}
+	r.m.opts.BrokerEpoch = func() int64 { return 1 << 40 } // registered after what follows
+	r.dirs.openErr = logdir.ErrOffline
+	name := r.topic(2, 1)
+	if r.dirs.in != ids.LostDir {
+		t.Errorf("an old replica goes to %s", r.dirs.in)
+	}
+	told := 0
+	r.m.Partitions(func(p *Partition) bool {
+		if p.topic.name == name && r.m.whereIs(p) == ids.LostDir && r.m.assign.wrong[p] {
+			told++
+		}
+		return true
+	})
+	if told != 1 {
+		t.Errorf("%d replicas are told of as lost", told)
+	}
+	// Lack of space passes: the log is made later, without new metadata.
+	r.dirs.openErr = disk.ErrNoSpace
+	name = r.topic(3, 1)
+	_, err := r.m.Get(name, 0)
+	wantCode(t, err, api.KafkaStorageError)
+	r.dirs.openErr = nil
+	r.m.retryLogs()
 	r.append(r.get(name, 0), 1)
 }
 

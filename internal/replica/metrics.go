@@ -65,6 +65,8 @@ type Metrics struct {
 	Total TopicMetrics
 	m     *Manager
 
+	shrinks, expands, failedUpdates atomic.Int64 // of ISRs
+
 	mu     sync.Mutex
 	topics map[string]*TopicMetrics
 }
@@ -129,6 +131,16 @@ func (x *Metrics) Collect(ch chan<- prometheus.Metric) {
 	emit(&x.Total, nil)
 	for i, n := range names {
 		emit(metrics[i], []string{obs.LabelTopic}, n)
+	}
+	for _, c := range []struct {
+		name, help string
+		v          *atomic.Int64
+	}{
+		{obs.IsrShrinks, "Times that this broker asked for a smaller ISR.", &x.shrinks},
+		{obs.IsrExpands, "Times that this broker asked for a larger ISR.", &x.expands},
+		{obs.FailedIsrUpdates, "Changes of an ISR that the controller refused.", &x.failedUpdates},
+	} {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc(c.name, c.help, nil, nil), prometheus.CounterValue, float64(c.v.Load()))
 	}
 	x.collectPartitions(ch)
 	x.collectSessions(ch)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"milena/internal/api"
 	"milena/internal/ids"
@@ -22,7 +23,9 @@ type state struct {
 	epoch    int32 // leader epoch
 	self     bool  // this broker leads
 	replicas []int32
-	isr      []int32
+	isr      []int32 // committed: by metadata, or by the controller's answer
+	// version is the partition epoch that isr is of.
+	version int32
 	// epochStart is the log end when this broker began to lead at epoch.
 	// While the high watermark is below it, offsets that consumers ask for
 	// could go backwards and are refused.
@@ -42,7 +45,11 @@ type Partition struct {
 	st       atomic.Pointer[state]
 	settings atomic.Pointer[Settings]
 	damaged  atomic.Int64 // when damage was last logged, ns; 0: never
-	log      *partlog.Log // nil: its directory was offline when it should have been opened
+	// lp is the log; nil: its directory was offline when it should have been
+	// opened. With mu held alone it is replaced by a move to another directory.
+	lp atomic.Pointer[partlog.Log]
+	// moving is the move to another directory under way, nil: none.
+	moving atomic.Pointer[move]
 
 	// mu orders appends, which hold it shared, against truncations and changes
 	// of st and gate, which hold it alone.
@@ -54,6 +61,8 @@ type Partition struct {
 	hwMu      sync.Mutex
 	followers map[int32]*follower // nil unless leading others
 	unseen    int                 // bytes appended since the high watermark last moved
+	// proposal is the change of the ISR that the controller is asked for, nil if none is.
+	proposal *proposal
 
 	// wmu guards the waiters. It is the innermost lock here and not held while
 	// a waiter is called.
@@ -62,6 +71,8 @@ type Partition struct {
 	watches []*FetchPart
 	// listeners are told of every move of the high watermark: machines.
 	listeners []*MachineLog
+	// lows wait for the log starts of all replicas.
+	lows lowWaiters
 }
 
 // Topic is the topic's name.
@@ -83,8 +94,12 @@ func (p *Partition) Leader() (id, epoch int32, self bool) {
 // InSync is the in-sync replicas by metadata. It must not be changed.
 func (p *Partition) InSync() []int32 { return p.st.Load().isr }
 
-// Log is the partition's log; nil when its directory is offline.
-func (p *Partition) Log() *partlog.Log { return p.log }
+// l is the log.
+func (p *Partition) l() *partlog.Log { return p.lp.Load() }
+
+// Log is the partition's log; nil when its directory is offline. After a move
+// to another directory it is another one.
+func (p *Partition) Log() *partlog.Log { return p.l() }
 
 // Settings are the topic's current settings.
 func (p *Partition) Settings() Settings { return *p.settings.Load() }
@@ -94,28 +109,28 @@ func (p *Partition) HighWatermark() int64 { return p.hw.Load() }
 
 // LogEndOffset is the offset the next record gets.
 func (p *Partition) LogEndOffset() int64 {
-	if p.log == nil {
+	if p.l() == nil {
 		return 0
 	}
-	return p.log.EndOffset()
+	return p.l().EndOffset()
 }
 
 // LogStartOffset is the first offset that may be read.
 func (p *Partition) LogStartOffset() int64 {
-	if p.log == nil {
+	if p.l() == nil {
 		return 0
 	}
-	return p.log.StartOffset()
+	return p.l().StartOffset()
 }
 
 // LastStableOffset is the first offset of an open transaction below the high
 // watermark, or the high watermark.
 func (p *Partition) LastStableOffset() int64 {
 	hw := p.hw.Load()
-	if p.log == nil {
+	if p.l() == nil {
 		return hw
 	}
-	return p.log.LastStableOffset(hw)
+	return p.l().LastStableOffset(hw)
 }
 
 // SetGate replaces the append gate; nil admits everything. When it returns,
@@ -157,40 +172,82 @@ func (p *Partition) CheckEpoch(current int32) error {
 }
 
 // apply brings the partition in line with the metadata and returns the event
-// for subscribers, if its role changed.
-func (p *Partition) apply(mp *meta.Partition) (Event, bool) {
+// for subscribers, if its role changed. With again set the role is looked at
+// anew although the metadata is the same.
+func (p *Partition) apply(mp *meta.Partition, again bool) (e Event, changed bool) {
+	now := time.Now()
 	p.mu.Lock()
 	old := p.st.Load()
-	if old.gone != nil {
-		p.mu.Unlock()
+	if old.gone != nil || mp.PartitionEpoch < old.version || !again && mp.PartitionEpoch == old.version && mp.LeaderEpoch == old.epoch {
+		p.mu.Unlock() // the controller's answer to a change of the ISR came first
 		return Event{}, false
 	}
 	next := &state{
-		leader: mp.Leader, epoch: mp.LeaderEpoch, self: mp.Leader == p.m.opts.NodeID,
-		replicas: mp.Replicas, isr: mp.ISR, epochStart: old.epochStart,
+		leader: mp.Leader, epoch: mp.LeaderEpoch, self: mp.Leader == p.m.opts.NodeID && !p.m.suspended,
+		replicas: mp.Replicas, isr: mp.ISR, version: mp.PartitionEpoch, epochStart: old.epochStart,
 	}
 	led := next.self && (!old.self || next.epoch != old.epoch)
 	resigned := old.self && (!next.self || next.epoch != old.epoch)
 	if led {
-		next.epochStart = p.log.EndOffset()
+		next.epochStart = p.l().EndOffset()
 		p.flushTail()
 	}
-	p.st.Store(next)
-	p.syncFollowers(next)
-	var woken []*waiter
-	if resigned && !next.self {
-		woken = p.takeWaiters(func(*waiter) bool { return true })
+	if next.version > old.version || next.epoch != old.epoch || !next.self {
+		p.withdraw()
 	}
+	if mutant == "truncate" && !next.self && next.epoch != old.epoch {
+		_, _ = p.l().TruncateTo(p.hw.Load())
+	}
+	p.st.Store(next)
+	p.syncFollowers(next, old, now)
+	woken := p.takeFailed(next, resigned)
 	lost := p.takeListeners(listenEpoch(next))
 	mv := p.advance(next, 0)
+	p.lookAgain(next)
+	lows := p.takeLow(!next.self)
 	p.mu.Unlock()
-	fail(woken, p.errNotLeader())
+	fail(woken, p.waitError(next))
 	loseAll(lost, p.errNotLeader())
 	p.announce(mv)
-	if led || resigned {
+	lows.tell(p, next)
+	if led || resigned || next.leader != old.leader {
 		p.touchAll()
 	}
 	return Event{Partition: p, Leader: next.self, Epoch: next.epoch}, led || resigned
+}
+
+// resettle acts on changed settings: a smaller min.insync.replicas may let the
+// high watermark move, a larger one ends waits.
+func (p *Partition) resettle() {
+	p.mu.Lock()
+	s := p.st.Load()
+	woken := p.takeFailed(s, false)
+	mv := p.advance(s, 0)
+	p.mu.Unlock()
+	fail(woken, p.waitError(s))
+	p.announce(mv)
+}
+
+// takeFailed takes the waiters whose wait is over with a state: all if this
+// broker leads no longer, or if there are too few in-sync replicas for the high
+// watermark to move. mu is held alone.
+func (p *Partition) takeFailed(s *state, resigned bool) []*waiter {
+	if resigned && !s.self || s.self && underMinISR(s, p.settings.Load().MinISR) {
+		return p.takeWaiters(func(*waiter) bool { return true })
+	}
+	return nil
+}
+
+// waitError says why waiting for the high watermark is pointless in s, nil if
+// it isn't.
+func (p *Partition) waitError(s *state) error {
+	switch {
+	case s.gone != nil:
+		return s.gone
+	case !s.self:
+		return p.errNotLeader()
+	}
+	return p.checkMinISR(s)
 }
 
 // flushTail makes a new leader's log durable where only durable records
@@ -199,7 +256,7 @@ func (p *Partition) flushTail() {
 	if !p.settings.Load().durable() {
 		return
 	}
-	if err := p.log.Flush(-1); err != nil {
+	if err := p.l().Flush(-1); err != nil {
 		p.m.log.Error("flush of a new leader's log failed", "topic", p.topic.name, "partition", p.index, "error", err)
 	}
 }
@@ -224,13 +281,16 @@ func (p *Partition) retire(err error) bool {
 	}
 	next := *old
 	next.gone = err
+	p.withdraw()
 	p.st.Store(&next)
-	p.syncFollowers(&next)
+	p.syncFollowers(&next, old, time.Time{})
 	woken := p.takeWaiters(func(*waiter) bool { return true })
 	lost := p.takeListeners(-1)
+	lows := p.takeLow(true)
 	p.mu.Unlock()
 	fail(woken, err)
 	loseAll(lost, err)
+	lows.tell(p, &next)
 	p.touchAll()
 	return true
 }

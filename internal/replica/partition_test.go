@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"milena/internal/api"
 	"milena/internal/disk"
@@ -179,7 +178,7 @@ func TestGate(t *testing.T) {
 	if _, err := p.Append(batch(t, 1), AppendOptions{Epoch: AnyEpoch}); !errors.Is(err, refused) {
 		t.Fatalf("client append: %v", err)
 	}
-	if _, err := p.DeleteRecords(0); !errors.Is(err, refused) {
+	if _, err := deleteRecords(p, 0); !errors.Is(err, refused) {
 		t.Fatalf("delete records: %v", err)
 	}
 	if _, err := p.Append(batch(t, 1), AppendOptions{Epoch: AnyEpoch, Origin: partlog.OriginCoordinator}); err != nil {
@@ -246,7 +245,7 @@ func TestTruncate(t *testing.T) {
 	}
 	var got []error
 	for _, off := range []int64{2, 6} {
-		p.AwaitHW(off, func(err error) { got = append(got, err) })
+		p.AwaitHW(0, off, func(err error) { got = append(got, err) })
 	}
 	if err := p.TruncateTo(4); err != nil {
 		t.Fatal(err)
@@ -270,21 +269,21 @@ func TestDeleteRecords(t *testing.T) {
 	r := newRig(t)
 	p := r.get(r.topic(1, 1), 0)
 	r.append(p, 5)
-	if low, err := p.DeleteRecords(2); err != nil || low != 2 {
+	if low, err := deleteRecords(p, 2); err != nil || low != 2 {
 		t.Fatalf("to 2: %d, %v", low, err)
 	}
 	_, err := p.Read(ReadParams{Offset: 1, ReplicaID: -1, CurrentEpoch: -1, LastFetched: -1})
 	wantCode(t, err, api.OffsetOutOfRange)
 	for _, off := range []int64{6, -2} {
-		_, err := p.DeleteRecords(off)
+		_, err := deleteRecords(p, off)
 		wantCode(t, err, api.OffsetOutOfRange)
 	}
-	if low, err := p.DeleteRecords(-1); err != nil || low != 5 {
+	if low, err := deleteRecords(p, -1); err != nil || low != 5 {
 		t.Fatalf("to the high watermark: %d, %v", low, err)
 	}
 	r2 := newRigOn(t, disk.NewMem(2), func(s *Settings) { s.Log.Delete, s.Log.Compact = false, true })
 	p = r2.get(r2.topic(1, 1), 0)
-	_, err = p.DeleteRecords(0)
+	_, err = deleteRecords(p, 0)
 	wantCode(t, err, api.PolicyViolation)
 }
 
@@ -325,8 +324,8 @@ func TestNewLeaderWaitsForTheOldMark(t *testing.T) {
 	if got, err := p.FindOffset(-1, TimeEarliest, ReadUncommitted); err != nil || got.Offset != 0 {
 		t.Fatalf("earliest: %+v, %v", got, err)
 	}
-	if !p.Followed(2, 3, 0, time.Now()) {
-		t.Fatal("broker 2 is a replica")
+	if err := followed(p, 2, 3); err != nil {
+		t.Fatal(err)
 	}
 	if got, err := p.FindOffset(-1, TimeLatest, ReadUncommitted); err != nil || got.Offset != 3 {
 		t.Fatalf("latest: %+v, %v", got, err)
@@ -356,7 +355,8 @@ func TestWaiters(t *testing.T) {
 	r.append(p, 4)
 	calls := map[string]error{}
 	wait := func(what string, off int64) func() bool {
-		return p.AwaitHW(off, func(err error) {
+		_, epoch, _ := p.Leader()
+		return p.AwaitHW(epoch, off, func(err error) {
 			if _, twice := calls[what]; twice {
 				t.Errorf("%s was called twice", what)
 			}
@@ -370,7 +370,7 @@ func TestWaiters(t *testing.T) {
 		t.Fatal("a wait can be cancelled once")
 	}
 	two := wait("two", 2)
-	p.Followed(2, 2, 0, time.Now())
+	_ = followed(p, 2, 2)
 	if len(calls) != 2 || calls["two"] != nil {
 		t.Fatalf("called: %v", calls)
 	}

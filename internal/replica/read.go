@@ -16,6 +16,10 @@ type ReadParams struct {
 	MinOne       bool  // return the first batch even if it is bigger than MaxBytes
 	ReplicaID    int32 // a follower's id; -1: a consumer, bounded by the high watermark
 	ReplicaStart int64 // the follower's log start
+	ReplicaEpoch int64 // the follower's broker epoch, -1: not given
+	AnyReplica   bool  // a consumer that may read from a follower (KIP-392)
+	// Rack is the consumer's, where it may be sent to a closer replica; "": none.
+	Rack         string
 	Committed    bool  // read_committed: bounded by the last stable offset
 	CurrentEpoch int32 // -1: not given
 	LastFetched  int32 // LastFetchedEpoch, -1: not given
@@ -39,10 +43,13 @@ type ReadResult struct {
 	// More says that there is data at Offset that the reader may see,
 	// returned or not.
 	More bool
+	// Preferred is the replica that the consumer should read from instead, -1:
+	// none. Then nothing was read.
+	Preferred int32
 }
 
 // nothing is the result that goes with an error.
-var nothing = ReadResult{HighWatermark: -1, LastStable: -1, LogStart: -1, DivergingEpoch: -1, DivergingEnd: -1}
+var nothing = ReadResult{HighWatermark: -1, LastStable: -1, LogStart: -1, DivergingEpoch: -1, DivergingEnd: -1, Preferred: -1}
 
 // Diverges reports whether the reader has to truncate first.
 func (r *ReadResult) Diverges() bool { return r.DivergingEpoch >= 0 }
@@ -55,51 +62,68 @@ func (r *ReadResult) Release() {
 	r.Spans = nil
 }
 
-// Read reads from the leader for a fetch. Errors carry FENCED_LEADER_EPOCH,
-// UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE or
-// KAFKA_STORAGE_ERROR.
+// Read reads for a fetch: from the leader, or from a follower for consumers
+// that may. Errors carry FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+// NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR.
 func (p *Partition) Read(rp ReadParams) (ReadResult, error) {
-	s, err := p.leading(rp.CurrentEpoch)
+	s, err := p.serving(rp)
 	if err != nil {
 		return nothing, err
 	}
-	start := p.log.StartOffset()
-	if rp.LastFetched >= 0 {
+	start := p.l().StartOffset()
+	if rp.LastFetched >= 0 && s.self { // a follower that lags behind would seem to diverge
 		r, diverges, err := p.divergence(s, rp, start)
 		if diverges || err != nil {
 			return r, err
 		}
 	}
-	if rp.ReplicaID >= 0 && !p.Followed(rp.ReplicaID, rp.Offset, rp.ReplicaStart, time.Now()) {
-		return nothing, api.Errorf(api.NotLeaderOrFollower, "broker %d has no replica of %s", rp.ReplicaID, p.name())
+	if rp.Offset < start || rp.Offset > p.l().EndOffset() {
+		return nothing, p.errOutOfRange(rp.Offset, start)
+	}
+	if rp.ReplicaID >= 0 {
+		ff := FollowerFetch{Broker: rp.ReplicaID, BrokerEpoch: rp.ReplicaEpoch, Offset: rp.Offset, LogStart: rp.ReplicaStart}
+		if err := p.Followed(ff, time.Now()); err != nil {
+			return nothing, err
+		}
 	}
 	r := p.marks(start)
 	upTo := r.HighWatermark
+	throttled := false
 	switch {
 	case rp.ReplicaID >= 0:
-		upTo = p.log.EndOffset()
+		upTo = p.l().EndOffset()
+		throttled = p.leaderThrottled(s, rp.ReplicaID)
 	case rp.Committed:
 		upTo = r.LastStable
 	}
-	if rp.Offset < start || rp.Offset > upTo && rp.Offset > p.log.EndOffset() {
-		return nothing, p.errOutOfRange(rp.Offset, start)
+	if rp.Rack != "" && s.self {
+		if r.Preferred = p.preferred(s, rp.Rack, rp.Offset); r.Preferred >= 0 {
+			return r, nil
+		}
 	}
 	r.More = rp.Offset < upTo
-	if !r.More || rp.MaxBytes <= 0 && !rp.MinOne {
+	if !r.More || rp.MaxBytes <= 0 && !rp.MinOne || throttled && p.m.quotas[leaderQuota].exceeded(time.Now()) {
 		return r, nil
 	}
-	info, err := p.log.Read(rp.Offset, rp.MaxBytes, upTo, rp.MinOne)
+	log := p.l()
+	info, err := log.Read(rp.Offset, rp.MaxBytes, upTo, rp.MinOne)
+	if errors.Is(err, partlog.ErrClosed) && log != p.l() { // it moved to another directory
+		info, err = p.l().Read(rp.Offset, rp.MaxBytes, upTo, rp.MinOne)
+	}
 	if err != nil {
 		if errors.Is(err, partlog.ErrOffsetOutOfRange) {
-			return nothing, p.errOutOfRange(rp.Offset, p.log.StartOffset())
+			return nothing, p.errOutOfRange(rp.Offset, p.l().StartOffset())
 		}
 		return nothing, p.readError(err)
 	}
 	r.Spans, r.Bytes = info.Spans, info.Bytes
+	if throttled {
+		p.m.quotas[leaderQuota].use(r.Bytes, time.Now())
+	}
 	if rp.Committed && r.Bytes > 0 {
 		// The range read ends at upTo at the latest; a list that covers more
 		// than was returned does no harm to the reader.
-		if r.Aborted, err = p.log.AbortedTxns(rp.Offset, upTo); err != nil {
+		if r.Aborted, err = p.l().AbortedTxns(rp.Offset, upTo); err != nil {
 			r.Release()
 			return nothing, p.readError(err)
 		}
@@ -107,12 +131,50 @@ func (p *Partition) Read(rp ReadParams) (ReadResult, error) {
 	return r, nil
 }
 
+// serving returns the state if this replica answers the fetch.
+func (p *Partition) serving(rp ReadParams) (*state, error) {
+	s, err := p.leading(rp.CurrentEpoch)
+	if err == nil || !rp.AnyReplica || rp.ReplicaID >= 0 {
+		return s, err
+	}
+	// The epoch is checked for followers too; only that they don't lead is no error.
+	if s := p.st.Load(); s.gone == nil && !s.self && s.leader != p.m.opts.NodeID && (rp.CurrentEpoch < 0 || rp.CurrentEpoch == s.epoch) {
+		return s, nil
+	}
+	return nil, err
+}
+
+// preferred is the in-sync replica that a consumer in a rack should read from
+// instead of this leader (KIP-392): in its rack, having the offset, and of
+// those the one that has most; -1 if there is none, or the leader is in the rack.
+func (p *Partition) preferred(s *state, rack string, offset int64) int32 {
+	img := p.m.Image()
+	inRack := func(id int32) bool {
+		b := img.Broker(id)
+		return b != nil && !b.Fenced && b.Rack != nil && *b.Rack == rack
+	}
+	if inRack(p.m.opts.NodeID) {
+		return -1
+	}
+	p.hwMu.Lock()
+	defer p.hwMu.Unlock()
+	best, most := int32(-1), int64(-1)
+	for _, id := range s.isr {
+		f := p.followers[id]
+		if f == nil || f.end < offset || f.start > offset || f.end <= most || !inRack(id) {
+			continue
+		}
+		best, most = id, f.end
+	}
+	return best
+}
+
 // marks is a result without records.
 func (p *Partition) marks(start int64) ReadResult {
 	hw := p.hw.Load()
 	return ReadResult{
-		HighWatermark: hw, LastStable: p.log.LastStableOffset(hw), LogStart: start,
-		DivergingEpoch: -1, DivergingEnd: -1,
+		HighWatermark: hw, LastStable: p.l().LastStableOffset(hw), LogStart: start,
+		DivergingEpoch: -1, DivergingEnd: -1, Preferred: -1,
 	}
 }
 
@@ -134,7 +196,7 @@ func (p *Partition) readError(err error) error {
 }
 
 func (p *Partition) errOutOfRange(off, start int64) error {
-	return api.Errorf(api.OffsetOutOfRange, "offset %d of %s is outside %d to %d", off, p.name(), start, p.log.EndOffset())
+	return api.Errorf(api.OffsetOutOfRange, "offset %d of %s is outside %d to %d", off, p.name(), start, p.l().EndOffset())
 }
 
 // divergence compares the reader's last epoch and offset with the log (spec
@@ -144,7 +206,7 @@ func (p *Partition) divergence(s *state, rp ReadParams, start int64) (ReadResult
 	if rp.LastFetched > s.epoch {
 		return nothing, false, p.errOutOfRange(rp.Offset, start)
 	}
-	epoch, end := p.log.EpochEnd(rp.LastFetched)
+	epoch, end := p.l().EpochEnd(rp.LastFetched)
 	if epoch < 0 {
 		return nothing, false, nil
 	}
@@ -171,7 +233,7 @@ func (p *Partition) EpochEnd(current, epoch int32) (int32, int64, error) {
 	if epoch < 0 || epoch > s.epoch {
 		return -1, -1, nil
 	}
-	e, end := p.log.EpochEnd(epoch)
+	e, end := p.l().EpochEnd(epoch)
 	return e, end, nil
 }
 
@@ -209,9 +271,9 @@ func (p *Partition) FindOffset(current int32, time int64, iso Isolation) (partlo
 	visible := hw
 	switch iso {
 	case ReadCommitted:
-		visible = p.log.LastStableOffset(hw)
+		visible = p.l().LastStableOffset(hw)
 	case ReadAll:
-		visible = p.log.EndOffset()
+		visible = p.l().EndOffset()
 	}
 	if iso != ReadAll && hw < s.epochStart && time != TimeEarliest && time != TimeEarliestLocal {
 		return none, api.Errorf(api.OffsetNotAvailable, "the new leader of %s doesn't know yet what is committed; try again", p.name())
@@ -221,18 +283,18 @@ func (p *Partition) FindOffset(current int32, time int64, iso Isolation) (partlo
 	case time == TimeLatest:
 		// The epoch of what is below: a reader that starts there has seen
 		// nothing yet and takes it as its last fetched epoch.
-		return partlog.TimestampOffset{Timestamp: -1, Offset: visible, Epoch: p.log.LatestEpoch()}, nil
+		return partlog.TimestampOffset{Timestamp: -1, Offset: visible, Epoch: p.l().LatestEpoch()}, nil
 	case time == TimeEarliest, time == TimeEarliestLocal:
-		start := p.log.StartOffset()
-		return partlog.TimestampOffset{Timestamp: -1, Offset: start, Epoch: p.log.EpochFor(start)}, nil
+		start := p.l().StartOffset()
+		return partlog.TimestampOffset{Timestamp: -1, Offset: start, Epoch: p.l().EpochFor(start)}, nil
 	case time == TimeLatestTiered, time == TimeUpload:
 		return none, nil // nothing is tiered
 	case time == TimeMax:
-		at, err = p.log.MaxTimestampOffset()
+		at, err = p.l().MaxTimestampOffset()
 	case time < 0:
 		return none, api.Errorf(api.UnsupportedVersion, "time %d is not known to ListOffsets", time)
 	default:
-		at, err = p.log.OffsetForTimestamp(time)
+		at, err = p.l().OffsetForTimestamp(time)
 	}
 	if err != nil {
 		return none, p.readError(err)

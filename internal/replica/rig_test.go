@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"milena/internal/api"
 	"milena/internal/disk"
@@ -27,13 +28,17 @@ type dirs struct {
 	fail  func(error)
 
 	openErr error
+	in      ids.UUID // of the last GetOrCreate
 }
 
 func dirName(topic string, partition int32) string {
 	return "/data/" + topic + "-" + strconv.Itoa(int(partition))
 }
 
-func (d *dirs) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.Config) (*partlog.Log, error) {
+func (d *dirs) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.Config, in ids.UUID) (*partlog.Log, error) {
+	d.mu.Lock()
+	d.in = in
+	d.mu.Unlock()
 	if d.openErr != nil {
 		return nil, d.openErr
 	}
@@ -64,6 +69,8 @@ func (d *dirs) SetConfig(topic string, c partlog.Config) {
 		}
 	}
 }
+
+func (d *dirs) DirOf(string, int32) ids.UUID { return ids.Zero }
 
 func (d *dirs) CheckSpace(*partlog.Log, int64) error { return d.full }
 
@@ -222,3 +229,16 @@ func wantCode(t testing.TB, err error, want api.Code) {
 }
 
 func newMem() disk.FS { return disk.NewMem(1) }
+
+// deleteRecords is DeleteRecords for what nobody waits for.
+func deleteRecords(p *Partition, off int64) (low int64, err error) {
+	err = errors.New("still waiting")
+	low = -1
+	p.DeleteRecords(off, func(l int64, e error) { low, err = l, e })
+	return low, err
+}
+
+// followed is a fetch by broker id at offset.
+func followed(p *Partition, id int32, offset int64) error {
+	return p.Followed(FollowerFetch{Broker: id, BrokerEpoch: -1, Offset: offset}, time.Now())
+}

@@ -148,13 +148,16 @@ func (s *Session) update(r *FetchRequest) {
 		if f := s.parts[n.Key]; f != nil {
 			f.Offset, f.LogStart, f.MaxBytes = n.Offset, n.LogStart, n.MaxBytes
 			f.CurrentEpoch, f.LastFetched = n.CurrentEpoch, n.LastFetched
+			if s.follower && n.KnownHW != math.MaxInt64 {
+				f.toldHW = n.KnownHW
+			}
 			s.set.requeue(f)
 			continue
 		}
 		// A copy: the request's array would stay alive for one partition.
 		f := &FetchPart{
 			Key: n.Key, Offset: n.Offset, LogStart: n.LogStart, MaxBytes: n.MaxBytes,
-			CurrentEpoch: n.CurrentEpoch, LastFetched: n.LastFetched, toldHW: -1, // the client knows nothing of it
+			CurrentEpoch: n.CurrentEpoch, LastFetched: n.LastFetched, KnownHW: n.sessionHW(), toldHW: -1, // the client knows nothing of it
 		}
 		s.parts[f.Key] = f
 		s.set.Add(f, s.follower, r.Committed)
@@ -207,7 +210,7 @@ func (c *Sessions) create(r *FetchRequest, f *Fetch, now time.Time) *Session {
 		}
 		n := &FetchPart{
 			Key: p.Key, Offset: p.Offset, LogStart: p.LogStart, MaxBytes: p.MaxBytes,
-			CurrentEpoch: p.CurrentEpoch, LastFetched: p.LastFetched,
+			CurrentEpoch: p.CurrentEpoch, LastFetched: p.LastFetched, KnownHW: p.sessionHW(),
 		}
 		s.parts[n.Key] = n
 		s.set.Add(n, s.follower, r.Committed)
@@ -215,6 +218,15 @@ func (c *Sessions) create(r *FetchRequest, f *Fetch, now time.Time) *Session {
 	}
 	f.Set, f.All, f.epoch = &s.set, all, s.epoch
 	return s
+}
+
+// sessionHW is the high watermark that a follower is taken to know when its
+// part enters a session.
+func (f *FetchPart) sessionHW() int64 {
+	if f.KnownHW == math.MaxInt64 {
+		return -1
+	}
+	return f.KnownHW
 }
 
 // victim chooses the session to evict for s: one idle for long, else the

@@ -208,7 +208,7 @@ func TestIncrementalFetchLooksAtWhatChanged(t *testing.T) {
 	step(begin(t, c, id, 2, now), "7-0 UNKNOWN_TOPIC_ID", "1-1 data")
 	step(begin(t, c, id, 3, now), "7-0 UNKNOWN_TOPIC_ID", "1-1 data") // not taken yet
 	step(begin(t, c, id, 4, now, part(1, 1, 2)), "7-0 UNKNOWN_TOPIC_ID")
-	if _, err := r.get(name, 1).DeleteRecords(1); err != nil {
+	if _, err := deleteRecords(r.get(name, 1), 1); err != nil {
 		t.Fatal(err)
 	}
 	step(begin(t, c, id, 5, now), "7-0 UNKNOWN_TOPIC_ID", "1-1") // its log start moved

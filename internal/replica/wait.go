@@ -14,13 +14,14 @@ type waiter struct {
 	gone bool
 }
 
-// AwaitHW calls fn once when the high watermark is at least off, or with an
-// error when that can't be seen here any more (leader change, truncation,
-// deletion, failed directory, close). If it is reached already, or can't be,
-// fn is called before AwaitHW returns. fn must not block. cancel reports
-// whether fn will not be called.
-func (p *Partition) AwaitHW(off int64, fn func(error)) (cancel func() bool) {
-	if p.hw.Load() >= off {
+// AwaitHW calls fn once when the high watermark is at least off while this
+// broker leads at epoch, or with an error when that can't be seen here any more
+// (leader change, truncation, too small an ISR, deletion, failed directory,
+// close): what was appended at epoch is committed, or nobody can say. If it is
+// reached already, or can't be, fn is called before AwaitHW returns. fn must
+// not block. cancel reports whether fn will not be called.
+func (p *Partition) AwaitHW(epoch int32, off int64, fn func(error)) (cancel func() bool) {
+	if p.Committed(epoch, off) || mutant == "ack" {
 		fn(nil)
 		return never
 	}
@@ -31,16 +32,30 @@ func (p *Partition) AwaitHW(off int64, fn func(error)) (cancel func() bool) {
 	p.wmu.Unlock()
 	// Whoever moves the mark or the state takes the waiters afterwards: either
 	// it finds w there, or what it did is seen here.
+	done := p.Committed(epoch, off)
 	s := p.st.Load()
-	err := s.gone
-	if err == nil && !s.self {
+	err := p.waitError(s)
+	switch {
+	case done:
+		err = nil // although there may be too few in-sync replicas by now
+	case err == nil && s.epoch != epoch:
 		err = p.errNotLeader()
+	case err == nil:
+		return func() bool { return p.cancel(w) }
 	}
-	if (err != nil || p.hw.Load() >= off) && p.cancel(w) {
+	if p.cancel(w) {
 		fn(err)
 		return never
 	}
 	return func() bool { return p.cancel(w) }
+}
+
+// Committed reports whether what was appended below off at a leader epoch is
+// committed, and this broker still leads at it.
+func (p *Partition) Committed(epoch int32, off int64) bool {
+	hw := p.hw.Load() // first: a mark of a later leadership is seen with its state
+	s := p.st.Load()
+	return hw >= off && s.self && s.gone == nil && s.epoch == epoch
 }
 
 func never() bool { return false }
@@ -90,7 +105,9 @@ func fail(ws []*waiter, err error) {
 func (p *Partition) touchCommitted(grown int, held bool, hw int64) {
 	p.wmu.Lock()
 	for _, w := range p.watches {
-		if !w.logEnd {
+		if w.logEnd {
+			w.touch(0, true) // a follower's consumers wait for the mark too
+		} else {
 			w.touch(grown, held && w.committed)
 		}
 	}
@@ -112,11 +129,12 @@ func (p *Partition) touchAppended(grown int) {
 	p.wmu.Unlock()
 }
 
-// touchStart has sessions tell of a new log start with their next response.
+// touchStart has sessions tell of a new log start: consumers with their next
+// response, followers at once, since DeleteRecords waits for them.
 func (p *Partition) touchStart() {
 	p.wmu.Lock()
 	for _, w := range p.watches {
-		w.touch(0, false)
+		w.touch(0, w.logEnd)
 	}
 	p.wmu.Unlock()
 }

@@ -206,10 +206,28 @@ func (c *Conn) noteMalformed(err error) {
 	if c.srv == nil {
 		return
 	}
+	c.logMalformed("malformed request", err)
+}
+
+// logMalformed counts a request that makes no sense, and logs it unless one was logged a moment ago.
+func (c *Conn) logMalformed(msg string, err error) {
 	c.srv.metrics.malformed.WithLabelValues(c.listener.Name).Inc()
-	c.srv.log.LogAttrs(context.Background(), slog.LevelWarn, "malformed request",
+	held, pass := c.srv.malformed.pass(c.srv.now())
+	if !pass {
+		return
+	}
+	attrs := c.logAttrs(err)
+	if held > 0 {
+		attrs = append(attrs, slog.Int64("not_logged", held))
+	}
+	c.srv.log.LogAttrs(context.Background(), slog.LevelWarn, msg, attrs...) //nolint:sloglint // one of two constants
+}
+
+func (c *Conn) logAttrs(err error) []slog.Attr {
+	return []slog.Attr{
 		slog.String("client", c.nc.RemoteAddr().String()), slog.String("client_id", c.clientID),
-		slog.String("listener", c.listener.Name), slog.Any("error", err))
+		slog.String("listener", c.listener.Name), slog.Any("error", err),
+	}
 }
 
 // logEnd says why a connection is closed, as loudly as the reason deserves.
@@ -217,17 +235,15 @@ func (c *Conn) logEnd(err error) {
 	if c.isClosed() || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return
 	}
+	if errors.Is(err, errMalformed) {
+		c.logMalformed("connection closed", err)
+		return
+	}
 	level := slog.LevelDebug
-	switch {
-	case errors.Is(err, errMalformed):
-		c.srv.metrics.malformed.WithLabelValues(c.listener.Name).Inc()
-		level = slog.LevelWarn
-	case errors.Is(err, errPanic):
+	if errors.Is(err, errPanic) {
 		level = slog.LevelError
 	}
-	c.srv.log.LogAttrs(context.Background(), level, "connection closed",
-		slog.String("client", c.nc.RemoteAddr().String()), slog.String("client_id", c.clientID),
-		slog.String("listener", c.listener.Name), slog.Any("error", err))
+	c.srv.log.LogAttrs(context.Background(), level, "connection closed", c.logAttrs(err)...)
 }
 
 func (c *Conn) readRequests() error {

@@ -67,6 +67,7 @@ type Server struct {
 	metrics   *metrics
 	listeners []*listener
 	started   time.Time
+	malformed quiet         // the log lines about requests that make no sense
 	senders   sync.Pool     // of *sender
 	draining  chan struct{} // closed by Shutdown
 

@@ -483,6 +483,33 @@ func TestDecodeOfGarbage(t *testing.T) {
 	}
 }
 
+// A flood of nonsense is one line a second in the log, which says how much it leaves out; all of it is counted.
+func TestMalformedRequestsDoNotFloodTheLog(t *testing.T) {
+	var q quiet
+	for range 3 {
+		q.pass(1)
+	}
+	if held, ok := q.pass(int64(time.Second)); ok {
+		t.Errorf("a second line within a second, %d left out", held)
+	}
+	if held, ok := q.pass(int64(time.Second) + 1); !ok || held != 3 {
+		t.Errorf("after a second: %v, %d left out, want 3", ok, held)
+	}
+
+	r := start(t, false, heartbeats, nil)
+	for range 50 {
+		c := r.dial()
+		send(t, c, []byte{0xff, 0xff, 0xff, 0xff})
+		expectClosed(t, c)
+	}
+	until(t, "they are counted", func() bool {
+		return r.metric("kafka_server_socket_server_metrics_malformed_requests_total") == 50
+	})
+	if n := strings.Count(r.logs.String(), "malformed request"); n == 0 || n > 10 {
+		t.Errorf("%d lines in the log", n)
+	}
+}
+
 // Produce 0 to 2 are advertised and refused by the handler (KAFKA-18659), so the
 // client learns why.
 func TestAdvertisedVersionsReachTheHandler(t *testing.T) {

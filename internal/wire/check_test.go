@@ -14,7 +14,7 @@ import (
 // eachRequest calls f for every served version of every API of Kafka's.
 func eachRequest(f func(row api.Row, version int16)) {
 	for _, row := range api.Table() {
-		if row.Key.IsMirror() {
+		if row.Key.IsMirror() || row.Key.IsPrivate() {
 			continue
 		}
 		for v := row.AdvertisedMin; v <= row.Max; v++ {

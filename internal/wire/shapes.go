@@ -158,6 +158,11 @@ var requestShapes = map[api.Key][]requestShape{
 		{2, `(1S(SS<>)<>)1<>`},
 		{3, ``},
 	},
+	34: { // AlterReplicaLogDirs
+		{1, `[s[s[4]]]`},
+		{2, `(S(S(4)<>)<>)<>`},
+		{3, ``},
+	},
 	35: { // DescribeLogDirs
 		{1, `[s[4]]`},
 		{2, `(S(4)<>)<>`},
@@ -178,14 +183,43 @@ var requestShapes = map[api.Key][]requestShape{
 		{2, `(S)<>`},
 		{4, ``},
 	},
+	43: { // ElectLeaders
+		{0, `[s[4]]4`},
+		{1, `1[s[4]]4`},
+		{2, `1(S(4)<>)4<>`},
+		{3, ``},
+	},
 	44: { // IncrementalAlterConfigs
 		{0, `[1s[s1s]]1`},
 		{1, `(1S(S1S<>)<>)1<>`},
 		{2, ``},
 	},
+	45: { // AlterPartitionReassignments
+		{0, `4(S(4(4)<>)<>)<>`},
+		{1, `41(S(4(4)<>)<>)<>`},
+		{2, ``},
+	},
+	46: { // ListPartitionReassignments
+		{0, `4(S(4)<>)<>`},
+		{1, ``},
+	},
 	47: { // OffsetDelete
 		{0, `s[s[4]]`},
 		{1, ``},
+	},
+	55: { // DescribeQuorum
+		{0, `(S(4<>)<>)<>`},
+		{3, ``},
+	},
+	56: { // AlterPartition
+		{2, `48(u(44(4)14<>)<>)<>`},
+		{3, `48(u(44(48<>)14<>)<>)<>`},
+		{4, ``},
+	},
+	57: { // UpdateFeatures
+		{0, `4(S21<>)<>`},
+		{1, `4(S21<>)1<>`},
+		{3, ``},
 	},
 	58: { // Envelope
 		{0, `BBB<>`},
@@ -219,8 +253,20 @@ var requestShapes = map[api.Key][]requestShape{
 		{2, `48811<0:(u);1:(u);>`},
 		{3, ``},
 	},
+	64: { // UnregisterBroker
+		{0, `4<>`},
+		{1, ``},
+	},
 	67: { // AllocateProducerIds
 		{0, `48<>`},
+		{1, ``},
+	},
+	70: { // ControllerRegistration
+		{0, `4u1(SS22<>)(S22<>)<>`},
+		{1, ``},
+	},
+	73: { // AssignReplicasToDirs
+		{0, `48(u(u(4<>)<>)<>)<>`},
 		{1, ``},
 	},
 	74: { // ListConfigResources
@@ -230,6 +276,19 @@ var requestShapes = map[api.Key][]requestShape{
 	},
 	75: { // DescribeTopicPartitions
 		{0, `(S<>)4{S4<>}<>`},
+		{1, ``},
+	},
+	80: { // AddRaftVoter
+		{0, `S44u(SS2<>)<>`},
+		{1, `S44u(SS2<>)1<>`},
+		{2, ``},
+	},
+	81: { // RemoveRaftVoter
+		{0, `S4u<>`},
+		{1, ``},
+	},
+	82: { // UpdateRaftVoter
+		{0, `S44u(SS2<>)22<><>`},
 		{1, ``},
 	},
 }

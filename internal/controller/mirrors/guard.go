@@ -22,6 +22,11 @@ func PrototypeGuard(img *meta.Image, op controller.Op) *api.Error {
 }
 
 func guard(img *meta.Image, op controller.Op, code api.Code) *api.Error {
+	if op.Kind == controller.OpUpdateFeature && op.Feature == Feature && op.Level < 1 {
+		for name := range img.Configs(meta.ResourceClusterMirror) {
+			return api.Errorf(api.InvalidUpdateVersion, "%s can't go to %d while there are mirrors: first run milena mirrors delete %s", Feature, op.Level, name)
+		}
+	}
 	t := op.Topic
 	if t == nil || t.MirrorName == "" || mirrormsg.State(t.MirrorDesired) == mirrormsg.Stopped {
 		return nil

@@ -452,6 +452,10 @@ func TestGuard(t *testing.T) {
 	if err := mirrors.PrototypeGuard(b.s.Image(), drop); err == nil || err.Code != api.InvalidClusterMirrorStates {
 		t.Errorf("with the prototype's numbers: %v", err)
 	}
+	off := controller.Op{Kind: controller.OpUpdateFeature, Feature: mirrors.Feature}
+	if err := mirrors.Guard(b.s.Image(), off); err == nil || err.Code != api.InvalidUpdateVersion || !strings.Contains(err.Message, "milena mirrors delete m") {
+		t.Errorf("the feature goes while there is a mirror: %v", err)
+	}
 	b.must(b.c.Stop(stopRequest("m", "a")))
 	check("partitions of a stopped topic", grow(false), false)
 	check("config of a stopped topic", alter("retention.ms", false), false)
@@ -459,6 +463,14 @@ func TestGuard(t *testing.T) {
 }
 
 func ptr(s string) *string { return &s }
+
+// D15: without mirrors the feature can be taken back.
+func TestFeatureGoesWithoutMirrors(t *testing.T) {
+	b := newBench(t, 1)
+	if err := mirrors.Guard(b.s.Image(), controller.Op{Kind: controller.OpUpdateFeature, Feature: mirrors.Feature}); err != nil {
+		t.Error(err)
+	}
+}
 
 // D7: "remote.*, local.retention.* and keys this release doesn't know are never synced".
 func TestCarried(t *testing.T) {

@@ -95,6 +95,45 @@ func groupRecord(g *group, assignment func(*member) []byte) machine.Record {
 	return machine.Record{Key: groupKey(g.id), Value: v.AppendTo(nil)}
 }
 
+// kafkaRecord names a type of record that Kafka has and this release doesn't, for the error. A log that a Kafka
+// broker wrote has them if its groups used newer protocols (KIP-848, KIP-932, KIP-1071).
+func kafkaRecord(kind int16) string {
+	names := map[int16]string{
+		3: "ConsumerGroupMetadata", 4: "ConsumerGroupPartitionMetadata", 5: "ConsumerGroupMemberMetadata",
+		6: "ConsumerGroupTargetAssignmentMetadata", 7: "ConsumerGroupTargetAssignmentMember", 8: "ConsumerGroupCurrentMemberAssignment",
+		9: "ShareGroupPartitionMetadata", 10: "ShareGroupMemberMetadata", 11: "ShareGroupMetadata", 12: "ShareGroupTargetAssignmentMetadata",
+		13: "ShareGroupTargetAssignmentMember", 14: "ShareGroupCurrentMemberAssignment", 15: "ShareGroupStatePartitionMetadata",
+		16: "ConsumerGroupRegularExpression", 17: "StreamsGroupMetadata", 18: "StreamsGroupPartitionMetadata", 19: "StreamsGroupMemberMetadata",
+		20: "StreamsGroupTargetAssignmentMetadata", 21: "StreamsGroupTargetAssignmentMember", 22: "StreamsGroupCurrentMemberAssignment",
+		23: "StreamsGroupTopology",
+	}
+	if n := names[kind]; n != "" {
+		return fmt.Sprintf("type %d (Kafka's %s)", kind, n)
+	}
+	return fmt.Sprintf("type %d", kind)
+}
+
+// Vet implements machine.Vetter: a record whose type or version is newer than this release is refused by name. A tombstone
+// takes away what isn't known anyway, and what is too short to say what it is isn't a newer release's.
+func (m *Machine) Vet(r machine.Record) error {
+	if len(r.Key) < 2 || len(r.Value) < 2 {
+		return nil
+	}
+	kind, version := int16(binary.BigEndian.Uint16(r.Key)), int16(binary.BigEndian.Uint16(r.Value))
+	newest := int16(valueOffset)
+	switch kind {
+	case 0, keyOffset:
+	case keyGroup:
+		newest = valueGroup
+	default:
+		return fmt.Errorf("%s version %d, of a group protocol that is not there yet", kafkaRecord(kind), version)
+	}
+	if version < 0 || version > newest {
+		return fmt.Errorf("type %d version %d, the newest known version is %d", kind, version, newest)
+	}
+	return nil
+}
+
 // Apply implements machine.Machine. While records are replayed they make the
 // state; afterwards a group's own change has been made by the command that
 // returned the record, and only offsets and removals are left to do.

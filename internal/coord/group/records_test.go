@@ -3,6 +3,7 @@ package group
 import (
 	"encoding/hex"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -113,6 +114,34 @@ func TestForeignRecords(t *testing.T) {
 		m.Apply(0, machine.Record{Key: key, Value: value})
 		if len(m.groups) != 0 {
 			t.Errorf("%s %s left a group", c.key, c.value)
+		}
+	}
+}
+
+// A replay goes on past what is ours, deleted or damaged, and stops at what a newer release wrote.
+func TestVet(t *testing.T) {
+	for _, c := range golden() {
+		if err := (&Machine{}).Vet(c.record); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	for _, c := range []struct{ key, value, want string }{
+		{"00", "0000", ""},
+		{"0002", "00", ""},
+		{"0005" + "0001" + "67", "", ""},
+		{"0000" + "0001" + "67", "0000", ""},
+		{"0002" + "0001" + "67", "0004", "type 2 version 4, the newest known version is 3"},
+		{"0000" + "0001" + "67", "0005", "type 0 version 5, the newest known version is 4"},
+		{"0001" + "0001" + "67", "ffff", "type 1 version -1, the newest known version is 4"},
+		{"0003" + "0001" + "67", "0000", "type 3 (Kafka's ConsumerGroupMetadata) version 0"},
+		{"0017" + "0001" + "67", "0001", "type 23 (Kafka's StreamsGroupTopology) version 1"},
+		{"0063" + "0001" + "67", "0000", "type 99 version 0"},
+	} {
+		key, _ := hex.DecodeString(c.key)
+		value, _ := hex.DecodeString(c.value)
+		err := (&Machine{}).Vet(machine.Record{Key: key, Value: value})
+		if (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s %s: %v, want %q", c.key, c.value, err, c.want)
 		}
 	}
 }

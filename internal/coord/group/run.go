@@ -25,6 +25,9 @@ type serving struct {
 // Bind implements machine.Binder.
 func (sv *serving) Bind(t machine.Timers) { sv.timers = t }
 
+// Vet implements machine.Vetter.
+func (sv *serving) Vet(r machine.Record) error { return sv.m.Vet(r) }
+
 // Apply implements machine.Machine.
 func (sv *serving) Apply(offset int64, r machine.Record) { sv.m.Apply(offset, r) }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -269,6 +270,44 @@ func TestServiceFollowsLeadership(t *testing.T) {
 		}
 		r.svc.Close()
 		wantCode(t, "commit after close", r.commit(here, 9), api.NotCoordinator)
+	})
+}
+
+// A log with a record of a newer release is not served, by name; the other partitions are, and so is this one once the
+// record is gone.
+func TestServiceRefusesRecordsOfNewerReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good := []machine.Record{offsetRecord("g", "t", 0, committed{offset: 4, epoch: -1, expireMs: -1})}
+		newer := &fakeLog{recs: append(slices.Clone(good), machine.Record{Key: []byte("\x00\x05\x00\x01g"), Value: []byte{0, 0, 1}}), hw: 2}
+		r := newRig(t, newer, &fakeLog{})
+		r.lead(1, selfID, selfID)
+		synctest.Wait()
+		groups := map[int32]string{}
+		for i := 0; len(groups) < 2; i++ {
+			g := fmt.Sprintf("g%d", i)
+			groups[PartitionOf(g, 2)] = g
+		}
+		wantCode(t, "commit", r.commit(groups[0], 1), api.CoordinatorNotAvailable)
+		if resp, _ := got(r.join(groups[0], "m", 9)); resp.ErrorCode != int16(api.CoordinatorNotAvailable) {
+			t.Errorf("join: %+v", resp)
+		}
+		if code := r.heartbeat(groups[0], "m", 1); code != api.CoordinatorNotAvailable {
+			t.Errorf("heartbeat: %v", code)
+		}
+		wantCode(t, "commit to another partition", r.commit(groups[1], 1), api.NoError)
+		sh, err := r.svc.hosts.Shard(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = sh.Do(t.Context(), func(*serving) machine.Command { return nil })
+		for _, want := range []string{"__consumer_offsets-0", "offset 1 ", "type 5 (Kafka's ConsumerGroupMemberMetadata) version 0", "run that release again"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("the error does not say %q: %v", want, err)
+			}
+		}
+		newer.set(func() { newer.recs, newer.hw = good, 1 })
+		time.Sleep(2 * time.Minute)
+		wantCode(t, "commit after the record is gone", r.commit(groups[0], 1), api.NoError)
 	})
 }
 

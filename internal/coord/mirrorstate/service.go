@@ -104,7 +104,7 @@ func (s *Service) forget(sh *coord.Shard[*Shard], gone func(Key) bool) {
 func (s *Service) Read(ctx context.Context, k Key, leaderEpoch int32) (Status, error) {
 	out, err := s.do(ctx, k, func(m *Shard) machine.Command { return m.Read([]Key{k}, []int32{leaderEpoch}) })
 	if err != nil {
-		return newStatus(), err
+		return NoStatus(), err
 	}
 	return out.([]Status)[0], nil
 }
@@ -112,11 +112,11 @@ func (s *Service) Read(ctx context.Context, k Key, leaderEpoch int32) (Status, e
 // Write makes one change; a refusal is an *api.Error. The mirror has to exist.
 func (s *Service) Write(ctx context.Context, w Write) (Status, error) {
 	if !s.exists(w.Key.Mirror) {
-		return newStatus(), api.Errorf(api.UnknownClusterMirror, "there is no mirror %s", w.Key.Mirror)
+		return NoStatus(), api.Errorf(api.UnknownClusterMirror, "there is no mirror %s", w.Key.Mirror)
 	}
 	out, err := s.do(ctx, w.Key, func(m *Shard) machine.Command { return m.Write([]Write{w}) })
 	if err != nil {
-		return newStatus(), err
+		return NoStatus(), err
 	}
 	r := out.([]WriteResult)[0]
 	return r.Status, r.Err

@@ -9,6 +9,7 @@ package mirrorstate
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -55,7 +56,8 @@ type Status struct {
 	StopWish int64
 }
 
-func newStatus() Status {
+// NoStatus is what holds of a partition of which nothing was ever written.
+func NoStatus() Status {
 	return Status{State: mirrormsg.Unknown, LeaderEpoch: -1, Previous: mirrormsg.Unknown, LastMirrorEpoch: -1, LastMirrorOffset: -1, StopWish: -1}
 }
 
@@ -97,6 +99,17 @@ func NewShard(o Options) *Shard {
 // Loaded has nothing to start: mirror leaders drive all transitions.
 func (s *Shard) Loaded(time.Time) {}
 
+// Vet refuses records whose type or version is newer than this release. A tombstone takes away what isn't known anyway.
+func (s *Shard) Vet(r machine.Record) error {
+	if r.Value == nil {
+		return nil
+	}
+	if err := mirrormsg.CheckVersion(r.Key, r.Value); errors.Is(err, mirrormsg.ErrUnknownRecord) {
+		return err
+	}
+	return nil // what is malformed is for Apply to tell of
+}
+
 // Apply makes one record's change.
 func (s *Shard) Apply(offset int64, r machine.Record) {
 	k, err := mirrormsg.ParseKey(r.Key)
@@ -107,7 +120,7 @@ func (s *Shard) Apply(offset int64, r machine.Record) {
 	key := Key{k.Mirror, k.TopicID, k.Partition}
 	st := s.parts[key]
 	if st == nil {
-		n := newStatus()
+		n := NoStatus()
 		st = &n
 		s.parts[key] = st
 	}
@@ -120,14 +133,14 @@ func (s *Shard) Apply(offset int64, r machine.Record) {
 	if err != nil {
 		s.opts.Logger.Error("record of __mirror_state ignored", "offset", offset, "mirror", k.Mirror, "partition", k.Partition, "error", err)
 	}
-	if *st == newStatus() {
+	if *st == NoStatus() {
 		delete(s.parts, key) // both tombstones were met
 	}
 }
 
 func applyState(st *Status, value []byte) error {
 	if value == nil {
-		n := newStatus()
+		n := NoStatus()
 		n.LastMirrorEpoch, n.LastMirrorOffset, n.StopWish = st.LastMirrorEpoch, st.LastMirrorOffset, st.StopWish
 		*st = n
 		return nil
@@ -163,7 +176,7 @@ func (s *Shard) status(k Key) Status {
 	if st := s.parts[k]; st != nil {
 		return *st
 	}
-	return newStatus()
+	return NoStatus()
 }
 
 // Read is the command that answers the Status of each key, in order. A reader that leads the data partition gives its

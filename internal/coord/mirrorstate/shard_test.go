@@ -3,15 +3,19 @@ package mirrorstate
 import (
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"milena/internal/api"
+	"milena/internal/coord"
 	"milena/internal/ids"
 	"milena/internal/machine"
+	"milena/internal/meta"
 	"milena/internal/mirrormsg"
 )
 
@@ -259,4 +263,77 @@ func TestShardProperties(t *testing.T) {
 			}
 		}
 	})
+}
+
+// memLog is a log that commits at once.
+type memLog struct{ recs []machine.Record }
+
+func (l *memLog) Append(recs []machine.Record) (int64, error) {
+	l.recs = append(l.recs, recs...)
+	return int64(len(l.recs)) - 1, nil
+}
+
+func (l *memLog) Replay(fn func(int64, machine.Record) error) error {
+	for i, r := range l.recs {
+		if err := fn(int64(i), r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *memLog) EndOffset() int64     { return int64(len(l.recs)) }
+func (l *memLog) HighWatermark() int64 { return int64(len(l.recs)) }
+func (l *memLog) Close()               {}
+
+// A log with a record of a newer release is not served, by name: neither reads nor writes guess what the state is.
+func TestRecordsOfNewerReleasesAreRefused(t *testing.T) {
+	for name, c := range map[string]struct{ key, value, want string }{
+		"newer type":    {"\x00\x07rest", "\x00\x00rest", "type 7 version 0"},
+		"newer version": {string(stateRecord(key(0), NoStatus()).Key), "\x00\x01rest", "type 2 version 1"},
+		"tombstone":     {"\x00\x07rest", "", ""},
+		"damaged":       {"\x00", "\x00\x00", ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			rec := machine.Record{Key: []byte(c.key), Value: []byte(c.value)}
+			if c.value == "" {
+				rec.Value = nil
+			}
+			l := &memLog{recs: []machine.Record{rec}}
+			s := NewService(ServiceOptions{
+				NodeID: 1, WriteTimeout: time.Second, MaxAttempts: 3, Logger: slog.New(slog.DiscardHandler),
+				Open: func(int32, int32, func(int64), func(error)) (coord.Log, error) { return l, nil },
+			})
+			defer s.Close()
+			s.hosts.Apply(leads(t, 1))
+			synctest.Wait()
+			_, err := s.Read(t.Context(), key(0), 3)
+			if c.want == "" {
+				if err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				return
+			}
+			for _, want := range []string{"__mirror_state-0", "offset 0 ", c.want} {
+				if codeOf(err) != api.CoordinatorNotAvailable || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: the error is not COORDINATOR_NOT_AVAILABLE with %q: %v", name, want, err)
+				}
+			}
+		})
+	}
+}
+
+// leads is a change of metadata after which the broker leads the only partition of __mirror_state.
+func leads(t *testing.T, broker int32) *meta.Delta {
+	t.Helper()
+	d := meta.Empty("c").Draft()
+	for i, r := range []meta.Record{
+		&meta.TopicRecord{TopicName: Topic, TopicID: ids.UUID{9}},
+		&meta.PartitionRecord{TopicID: ids.UUID{9}, Leader: broker, Replicas: []int32{broker}, ISR: []int32{broker}, Directories: []ids.UUID{{1}}},
+	} {
+		if err := d.Apply(int64(i), 1, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return meta.Diff(meta.Empty("c"), d.Image())
 }

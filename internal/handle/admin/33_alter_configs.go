@@ -21,23 +21,21 @@ func (h *Configs) AlterConfigs(ctx context.Context, r *server.Request) {
 	}
 	all, outcomes, forward := h.planAlter(req)
 	answer := func(m kmsg.Response, err error) {
-		controller := map[resource]outcome{}
-		if resp, ok := m.(*kmsg.AlterConfigsResponse); ok {
-			for _, res := range resp.Resources {
-				controller[resource{int8(res.ResourceType), res.ResourceName}] = outcome{res.ErrorCode, res.ErrorMessage, true}
+		a := alteration{all: all, outcomes: outcomes}
+		if told, ok := m.(*kmsg.AlterConfigsResponse); ok {
+			for _, res := range told.Resources {
+				a.told(int8(res.ResourceType), res.ResourceName, res.ErrorCode, res.ErrorMessage)
 			}
 		}
-		merge(all, outcomes, controller, err)
+		outcomes, code := a.end(err)
 		resp := kmsg.NewPtrAlterConfigsResponse()
-		var parts []int16
 		for i, res := range all {
 			out := kmsg.NewAlterConfigsResponseResource()
 			out.ResourceType, out.ResourceName = kmsg.ConfigResourceType(res.kind), res.name
 			out.ErrorCode, out.ErrorMessage = outcomes[i].code, outcomes[i].message
 			resp.Resources = append(resp.Resources, out)
-			parts = append(parts, out.ErrorCode)
 		}
-		r.Reply(server.Response{Msg: resp, Code: firstCode(parts)})
+		r.Reply(server.Response{Msg: resp, Code: code})
 	}
 	if len(forward.Resources) == 0 {
 		answer(nil, nil)

@@ -138,17 +138,36 @@ func (h *Configs) ask(ctx context.Context, r *server.Request, msg kmsg.Request, 
 	}()
 }
 
-// merge fills the outcomes that weren't decided here with the controller's, by resource.
-func merge(all []resource, outcomes []outcome, controller map[resource]outcome, err error) {
-	for i := range outcomes {
-		switch o, ok := controller[all[i]]; {
-		case outcomes[i].decided:
-		case err != nil:
-			outcomes[i] = decided(err)
-		case ok:
-			outcomes[i] = o
-		default:
-			outcomes[i] = decided(api.Errorf(api.UnknownServerError, "the controller didn't answer for %s %q", config.ResourceName(all[i].kind), all[i].name))
-		}
+// alteration is a request under way: what was decided for each of its resources, here or by the controller.
+type alteration struct {
+	all        []resource
+	outcomes   []outcome
+	controller map[resource]outcome
+}
+
+// told notes what the controller answered for a resource.
+func (a *alteration) told(kind int8, name string, code int16, message *string) {
+	if a.controller == nil {
+		a.controller = map[resource]outcome{}
 	}
+	a.controller[resource{kind, name}] = outcome{code, message, true}
+}
+
+// end fills the outcomes that weren't decided here with the controller's, by resource, or the error that it was asked with. It
+// returns all, and the first code for the metrics.
+func (a *alteration) end(err error) ([]outcome, api.Code) {
+	codes := make([]int16, len(a.outcomes))
+	for i, res := range a.all {
+		switch o, ok := a.controller[res]; {
+		case a.outcomes[i].decided:
+		case err != nil:
+			a.outcomes[i] = decided(err)
+		case ok:
+			a.outcomes[i] = o
+		default:
+			a.outcomes[i] = decided(api.Errorf(api.UnknownServerError, "the controller didn't answer for %s %q", config.ResourceName(res.kind), res.name))
+		}
+		codes[i] = a.outcomes[i].code
+	}
+	return a.outcomes, firstCode(codes)
 }

@@ -14,9 +14,14 @@ import (
 )
 
 // Fetch (1) at the controller reads the committed metadata log (KIP-595). Any controller
-// answers. Brokers are no voters: they are never given what isn't committed.
+// answers, unless it is no voter or knows no leader: then it may be cut off, and says
+// NOT_LEADER_OR_FOLLOWER. Every answer names the leader. Readers are no voters: they are
+// never given what isn't committed.
 //
 //	v13 names topics by id (KIP-516)
+//	v15 the reader's id in a tagged field (KIP-903)
+//	v16 endpoints of the leader (KIP-951)
+//	v17 the reader's directory id (KIP-853)
 
 // maxFetchWait bounds how long a fetch waits for records.
 const maxFetchWait = 30 * time.Second
@@ -31,6 +36,10 @@ func (c *Controller) fetch(ctx context.Context, r *ControllerRequest) kmsg.Respo
 	if req.ClusterID != nil && *req.ClusterID != c.o.ClusterID {
 		resp.ErrorCode = int16(api.InconsistentClusterID)
 		return resp
+	}
+	reader := quorum.Member{ID: req.ReplicaID}
+	if r.Version >= 15 {
+		reader.ID = req.ReplicaState.ID
 	}
 	deadline := min(millis(max(req.MaxWaitMillis, 0)), maxFetchWait)
 	ctx, cancel := context.WithTimeout(ctx, deadline)
@@ -50,11 +59,19 @@ func (c *Controller) fetch(ctx context.Context, r *ControllerRequest) kmsg.Respo
 			case !known || p.Partition != 0:
 				p.ErrorCode = int16(api.UnknownTopicOrPartition)
 			default:
+				if reader.ID >= 0 {
+					c.o.Quorum.Observed(quorum.Member{ID: reader.ID, Directory: t.Partitions[i].ReplicaDirectoryID}, t.Partitions[i].FetchOffset)
+				}
 				c.read(ctx, &t.Partitions[i], int(min(req.MaxBytes, t.Partitions[i].PartitionMaxBytes)), req.MinBytes > 0, &p)
 			}
 			out.Partitions = append(out.Partitions, p)
 		}
 		resp.Topics = append(resp.Topics, out)
+	}
+	if id, e, ok := c.leaderEndpoint(); ok && r.Version >= 16 {
+		node := kmsg.NewFetchResponseBroker()
+		node.NodeID, node.Host, node.Port = id, e.Host, int32(e.Port)
+		resp.Brokers = append(resp.Brokers, node)
 	}
 	return resp
 }
@@ -62,6 +79,7 @@ func (c *Controller) fetch(ctx context.Context, r *ControllerRequest) kmsg.Respo
 // read fills p with the records from the offset that is asked for, waiting for the first
 // until ctx ends.
 func (c *Controller) read(ctx context.Context, req *kmsg.FetchRequestTopicPartition, maxBytes int, wait bool, p *kmsg.FetchResponseTopicPartition) {
+	begun := c.o.Quorum.Status()
 	for {
 		status, changed := c.o.Quorum.Changed()
 		p.HighWatermark, p.LastStableOffset, p.LogStartOffset = status.HighWatermark, status.HighWatermark, status.LogStart
@@ -90,12 +108,19 @@ func (c *Controller) read(ctx context.Context, req *kmsg.FetchRequestTopicPartit
 			p.RecordBatches = batches
 			return
 		}
-		if !wait {
+		if !status.IsVoter {
+			p.ErrorCode = int16(api.NotLeaderOrFollower)
 			return
+		}
+		if !wait || status.HasLeader && status.Epoch != begun.Epoch {
+			return // in the second case, so that the reader learns of the new leader at once
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			if !status.HasLeader {
+				p.ErrorCode = int16(api.NotLeaderOrFollower)
+			}
 			return
 		}
 	}

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"math"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -23,7 +24,10 @@ func (b *Broker) findCoordinator(ctx context.Context, r *server.Request) {
 }
 
 // Types of coordinator keys.
-const coordinatorGroup int8 = 0
+const (
+	coordinatorGroup       int8 = 0
+	coordinatorTransaction int8 = 1
+)
 
 // FindCoordinator answers a request that came by a listener. The topic of group offsets is
 // created when it is first needed.
@@ -35,13 +39,17 @@ func (b *Broker) FindCoordinator(ctx context.Context, req *kmsg.FindCoordinatorR
 		keys = []string{req.CoordinatorKey}
 	}
 	var failure error
-	if req.CoordinatorType != coordinatorGroup {
+	find := b.coordinator
+	if req.CoordinatorType == coordinatorTransaction {
+		// Any broker says that there are no transactions. Refused here, some clients would ask for ever.
+		find = b.anyBroker
+	} else if req.CoordinatorType != coordinatorGroup {
 		failure = api.Errorf(api.InvalidRequest, "coordinators of type %d are not served by this release, only those of groups", req.CoordinatorType)
 	} else if err := b.EnsureTopic(ctx, GroupOffsetsTopic); err != nil {
 		failure = api.Errorf(api.CoordinatorNotAvailable, "%s is being created", GroupOffsetsTopic)
 	}
 	for _, key := range keys {
-		resp.Coordinators = append(resp.Coordinators, b.coordinator(key, listener, failure))
+		resp.Coordinators = append(resp.Coordinators, find(key, listener, failure))
 	}
 	if req.Version < 4 {
 		c := resp.Coordinators[0]
@@ -72,8 +80,26 @@ func (b *Broker) coordinator(key, listener string, failure error) kmsg.FindCoord
 	return out
 }
 
+// anyBroker answers with the first live broker that has the listener.
+func (b *Broker) anyBroker(key, listener string, _ error) kmsg.FindCoordinatorResponseCoordinator {
+	out := kmsg.NewFindCoordinatorResponseCoordinator()
+	out.Key, out.NodeID, out.Port = key, -1, -1
+	for br := range b.o.Image().Brokers() {
+		if e, ok := br.Endpoint(listener); ok && !br.Fenced {
+			out.NodeID, out.Host, out.Port = br.ID, e.Host, int32(e.Port)
+			return out
+		}
+	}
+	out.ErrorCode, out.ErrorMessage = codeAndMessage(&api.Error{Code: api.CoordinatorNotAvailable})
+	return out
+}
+
 // PartitionFor is the partition of an internal topic that a key belongs to, as Kafka
-// computes it: Java's hash of the string, its sign cut off.
+// computes it: the absolute value of Java's hash of the string.
 func PartitionFor(key string, partitions int) int32 {
-	return meta.JavaHash(key) & 0x7fffffff % int32(partitions)
+	h := int64(meta.JavaHash(key))
+	if h = max(h, -h); h > math.MaxInt32 {
+		h = 0 // as Kafka's Utils.abs has it
+	}
+	return int32(h % int64(partitions))
 }

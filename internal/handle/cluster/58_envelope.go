@@ -2,12 +2,12 @@ package cluster
 
 import (
 	"context"
-	"encoding/binary"
 	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/api"
+	"milena/internal/metafollow"
 	"milena/internal/server"
 	"milena/internal/wire"
 )
@@ -15,11 +15,9 @@ import (
 // Envelope (58, KIP-590): a broker passes on a client's request. Inside are header and
 // body as the client sent them; the response inside has its header too.
 
-// tagMetadataOffset is a tagged field that this controller adds to EnvelopeResponse: the
-// offset, an int64, that the committed metadata log had reached when the request was done.
-// The broker answers its client when it has seen that much, so that a client finds what it
-// created. Whoever doesn't know the tag skips it.
-const tagMetadataOffset = 10_000
+// The response has a tagged field of ours: the offset that the committed metadata log had
+// reached when the request was done. The broker answers its client when it has seen that
+// much, so that a client finds what it created.
 
 func (c *Controller) envelope(ctx context.Context, r *server.Request) {
 	req := kmsg.NewPtrEnvelopeRequest()
@@ -54,14 +52,18 @@ func (c *Controller) unwrap(ctx context.Context, env *kmsg.EnvelopeRequest) *kms
 		return out
 	}
 	msg := f(ctx, &ControllerRequest{Key: h.Key, Version: h.Version, Body: body, Principal: principal, Forwarded: true})
-	if msg == nil {
+	switch {
+	case msg == nil:
 		out.ErrorCode = int16(api.InvalidRequest)
+		return out
+	case metafollow.NotController(msg): // the leadership ended meanwhile: the broker asks the next controller
+		out.ErrorCode = int16(api.NotController)
 		return out
 	}
 	msg.SetVersion(h.Version)
 	out.ResponseData = wire.AppendResponseHeader(nil, h.Key, h.CorrelationID, row.IsFlexible(h.Version))
 	out.ResponseData = msg.AppendTo(out.ResponseData)
-	out.UnknownTags.Set(tagMetadataOffset, binary.BigEndian.AppendUint64(nil, uint64(c.o.Service.CommittedOffset())))
+	metafollow.SetMetadataOffset(&out.UnknownTags, c.o.Service.CommittedOffset())
 	return out
 }
 

@@ -36,6 +36,11 @@ func (c *Controller) fetchSnapshot(_ context.Context, r *ControllerRequest) kmsg
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
+	if id, e, ok := c.leaderEndpoint(); ok && r.Version >= 1 {
+		node := kmsg.NewFetchSnapshotResponseNodeEndpoint()
+		node.NodeID, node.Host, node.Port = id, e.Host, e.Port
+		resp.NodeEndpoints = append(resp.NodeEndpoints, node)
+	}
 	return resp
 }
 
@@ -44,6 +49,11 @@ func (c *Controller) snapshotPart(p kmsg.FetchSnapshotRequestTopicPartition, kno
 	out.Partition = p.Partition
 	out.SnapshotID.EndOffset, out.SnapshotID.Epoch = p.SnapshotID.EndOffset, p.SnapshotID.Epoch
 	out.Position = p.Position
+	status := c.o.Quorum.Status()
+	out.CurrentLeader.LeaderID, out.CurrentLeader.LeaderEpoch = -1, status.Epoch
+	if status.HasLeader {
+		out.CurrentLeader.LeaderID = status.Leader.ID
+	}
 	if !known {
 		out.ErrorCode = int16(api.UnknownTopicOrPartition)
 		return out

@@ -88,6 +88,7 @@ func (c *Controller) describeCluster(_ context.Context, r *ControllerRequest) km
 	if status := c.o.Quorum.Status(); status.HasLeader {
 		resp.ControllerID = status.Leader.ID
 	}
+	resp.Brokers = c.controllers()
 	if req.IncludeClusterAuthorizedOperations {
 		resp.ClusterAuthorizedOperations = clusterOperations()
 	}

@@ -8,10 +8,13 @@ import (
 
 	"milena/internal/controller"
 	"milena/internal/machine"
+	"milena/internal/metafollow"
 )
 
 // brokerHeartbeat answers BrokerHeartbeat (63). It overtakes other commands and waits for
-// no commit: the broker learns what happened to it from the metadata log.
+// no commit: the broker learns what happened to it from the metadata log. The response has
+// the committed offset in a tagged field of ours, so that the broker knows how far it must
+// have read.
 //
 //	v1 log directories that have failed (KIP-858)
 func (c *Controller) brokerHeartbeat(ctx context.Context, r *ControllerRequest) kmsg.Response {
@@ -35,6 +38,7 @@ func (c *Controller) brokerHeartbeat(ctx context.Context, r *ControllerRequest) 
 	if resp.ErrorCode, _ = codeAndMessage(err); resp.ErrorCode != 0 {
 		return resp
 	}
+	metafollow.SetMetadataOffset(&resp.UnknownTags, c.o.Service.CommittedOffset())
 	if hr, ok := reply.(controller.HeartbeatReply); ok {
 		resp.IsCaughtUp, resp.IsFenced, resp.ShouldShutdown = hr.CaughtUp, hr.Fenced, hr.ShouldShutDown
 	}

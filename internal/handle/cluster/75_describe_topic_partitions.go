@@ -26,16 +26,21 @@ func (b *Broker) describeTopicPartitions(_ context.Context, r *server.Request) {
 func (b *Broker) DescribeTopicPartitions(req *kmsg.DescribeTopicPartitionsRequest, listener string) *kmsg.DescribeTopicPartitionsResponse {
 	resp := kmsg.NewPtrDescribeTopicPartitionsResponse()
 	resp.SetVersion(req.Version)
-	limit := b.o.MaxDescribedPartitions
-	if req.ResponsePartitionLimit > 0 {
-		limit = min(limit, req.ResponsePartitionLimit)
+	if req.Cursor != nil && req.Cursor.Partition < 0 {
+		for _, t := range req.Topics {
+			out := kmsg.NewDescribeTopicPartitionsResponseTopic()
+			out.Topic, out.AuthorizedOperations, out.ErrorCode = &t.Topic, notAsked, int16(api.InvalidRequest)
+			resp.Topics = append(resp.Topics, out)
+		}
+		return resp
 	}
+	limit := max(min(b.o.MaxDescribedPartitions, req.ResponsePartitionLimit), 1)
 	img := b.o.Image()
 	m := &metadataBuilder{img: img, listener: listener, version: 13}
 	first := int32(0)
 	from := ""
 	if req.Cursor != nil {
-		from, first = req.Cursor.Topic, max(req.Cursor.Partition, 0)
+		from, first = req.Cursor.Topic, req.Cursor.Partition
 	}
 	for _, name := range describedNames(img, req, from) {
 		start := int32(0)

@@ -93,7 +93,7 @@ func startNodeWith(t *testing.T, fs disk.FS, edit func(*quorum.Options), state f
 	n := &node{}
 	member := quorum.Member{ID: 1, Directory: ids.UUID{0: 7}}
 	qo := quorum.Options{
-		FS: fs, Dir: "meta", Self: member, Voters: []quorum.Member{member},
+		FS: fs, Dir: "meta", Self: member, Voters: []quorum.Voter{{Member: member}},
 		Fatal:    func(err error) { t.Errorf("quorum: %v", err) },
 		Snapshot: nil,
 	}

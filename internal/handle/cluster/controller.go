@@ -94,6 +94,20 @@ func NewController(o ControllerOptions) *Controller {
 		api.AlterConfigs:            c.alterConfigs,
 		api.IncrementalAlterConfigs: c.incrementalAlterConfigs,
 		api.DescribeCluster:         c.describeCluster,
+		api.DescribeQuorum:          c.describeQuorum,
+
+		api.ElectLeaders:               c.electLeaders,
+		api.AlterPartitionAssignments:  c.alterPartitionReassignments,
+		api.ListPartitionReassignments: c.listPartitionReassignments,
+		api.AlterPartition:             c.alterPartition,
+		api.UpdateFeatures:             c.updateFeatures,
+		api.UnregisterBroker:           c.unregisterBroker,
+		api.ControllerRegistration:     c.controllerRegistration,
+		api.AssignReplicasToDirs:       c.assignReplicasToDirs,
+
+		api.AddRaftVoter:    c.addRaftVoter,
+		api.RemoveRaftVoter: c.removeRaftVoter,
+		api.UpdateRaftVoter: c.updateRaftVoter,
 	}
 	for k, f := range o.Extra {
 		c.apis[k] = f
@@ -107,6 +121,7 @@ func (c *Controller) Register(t server.Table) {
 		t[k] = func(ctx context.Context, r *server.Request) { c.serve(ctx, r, f) }
 	}
 	t[api.Envelope] = c.envelope
+	t[api.RaftMessages] = c.raftMessages
 }
 
 // serve runs an API on a goroutine of its own, since most wait for a commit.

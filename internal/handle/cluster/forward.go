@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -123,8 +122,8 @@ func (b *Broker) forward(ctx context.Context, e *envelope) ([]byte, error) {
 // maxMetadataLag is how long an answer is held back for this broker's own metadata.
 const maxMetadataLag = 5 * time.Second
 
-// errNoController says that the request certainly wasn't carried out, and may be sent again.
-var errNoController = errors.New("there is no active controller")
+// errNoController says that the request wasn't answered, and is to be sent again.
+var errNoController = errors.New("no active controller has answered")
 
 func (b *Broker) forwardOnce(ctx context.Context, e *envelope) (body []byte, offset int64, err error) {
 	req := kmsg.NewPtrEnvelopeRequest()
@@ -134,6 +133,11 @@ func (b *Broker) forwardOnce(ctx context.Context, e *envelope) (body []byte, off
 	r, err := b.o.Controller.Call(ctx, req)
 	if errors.Is(err, metafollow.ErrNotConnected) {
 		return nil, 0, fmt.Errorf("%w: %w", errNoController, err)
+	}
+	if err != nil && ctx.Err() == nil {
+		// Whether it was carried out isn't known. As in Kafka it is sent again: what is asked
+		// for twice is refused or changes nothing.
+		return nil, 0, fmt.Errorf("%w: %s: %w", errNoController, e.row.Name, err)
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s to the controller: %w", e.row.Name, err)
@@ -154,13 +158,7 @@ func (b *Broker) forwardOnce(ctx context.Context, e *envelope) (body []byte, off
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s response in the controller's envelope: %w", e.row.Name, err)
 	}
-	offset = -1
-	resp.UnknownTags.Each(func(tag uint32, v []byte) {
-		if tag == tagMetadataOffset && len(v) == 8 {
-			offset = int64(binary.BigEndian.Uint64(v))
-		}
-	})
-	return body, offset, nil
+	return body, metafollow.MetadataOffset(&resp.UnknownTags), nil
 }
 
 func hostBytes(a net.Addr) []byte {

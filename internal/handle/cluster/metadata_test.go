@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/api"
+	"milena/internal/coord/group"
 	"milena/internal/ids"
 	"milena/internal/meta"
 	"milena/internal/metafollow"
@@ -268,12 +269,24 @@ func TestFindCoordinator(t *testing.T) {
 		t.Errorf("on a listener the coordinator lacks: %+v", got)
 	}
 	req.CoordinatorType = 1
-	if got := b.FindCoordinator(t.Context(), req, "PLAIN").Coordinators[0]; got.ErrorCode != int16(api.InvalidRequest) || got.ErrorMessage == nil {
+	if got := b.FindCoordinator(t.Context(), req, "PLAIN").Coordinators[0]; got.ErrorCode != 0 || got.NodeID < 0 || got.Host == "" || got.Key != "g" {
 		t.Errorf("of a transaction: %+v", got)
+	}
+	req.CoordinatorType = 2
+	if got := b.FindCoordinator(t.Context(), req, "PLAIN").Coordinators[0]; got.ErrorCode != int16(api.InvalidRequest) || got.ErrorMessage == nil {
+		t.Errorf("of a share group: %+v", got)
 	}
 	// "abs(hash) % partitions", and Java's hash of "group-1" is 293427299.
 	if got := PartitionFor("group-1", 50); got != 49 {
 		t.Errorf("partition %d, want 49", got)
+	}
+	// Hashes below zero: the absolute value counts, not the lower bits. Both sides of a group must agree on it.
+	for _, name := range []string{"librdkafka", "polygenelubricants", "orders-consumer"} {
+		for _, n := range []int{5, 50} {
+			if got, want := PartitionFor(name, n), group.PartitionOf(name, int32(n)); got != want {
+				t.Errorf("PartitionFor(%s, %d) = %d, the coordinators say %d", name, n, got, want)
+			}
+		}
 	}
 }
 
@@ -351,6 +364,8 @@ func TestDescribeTopicPartitions(t *testing.T) {
 		{2, nil, []string{"__consumer_offsets 0 1", "__consumer_offsets 2 3", "__consumer_offsets 4; a 0", "a 1 2", "b 0"}},
 		{3, []string{"b", "a", "zz", "a"}, []string{"a 0 1 2", "b 0; zz UNKNOWN_TOPIC_OR_PARTITION"}},
 		{1, []string{"zz", "b"}, []string{"b 0; zz UNKNOWN_TOPIC_OR_PARTITION"}},
+		{0, []string{"a"}, []string{"a 0", "a 1", "a 2"}}, // at least one, as Kafka
+		{-7, []string{"b"}, []string{"b 0"}},
 	} {
 		var cursor *kmsg.DescribeTopicPartitionsRequestCursor
 		var pages []string
@@ -365,6 +380,16 @@ func TestDescribeTopicPartitions(t *testing.T) {
 		if !slices.Equal(pages, tt.want) {
 			t.Errorf("limit %d, topics %v:\n%s\nwant\n%s", tt.limit, tt.topics, strings.Join(pages, "\n"), strings.Join(tt.want, "\n"))
 		}
+	}
+}
+
+func TestDescribeTopicPartitionsBadCursor(t *testing.T) {
+	req := kmsg.NewPtrDescribeTopicPartitionsRequest()
+	req.Topics = []kmsg.DescribeTopicPartitionsRequestTopic{{Topic: "a"}}
+	req.Cursor = &kmsg.DescribeTopicPartitionsRequestCursor{Topic: "a", Partition: -1}
+	resp := still(t).DescribeTopicPartitions(req, "PLAIN")
+	if len(resp.Topics) != 1 || resp.Topics[0].ErrorCode != int16(api.InvalidRequest) || len(resp.Topics[0].Partitions) != 0 || resp.NextCursor != nil {
+		t.Errorf("%+v", resp)
 	}
 }
 

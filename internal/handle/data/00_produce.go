@@ -111,6 +111,7 @@ type produce struct {
 // ackWait is a partition that waits for its in-sync replicas.
 type ackWait struct {
 	p      *replica.Partition
+	epoch  int32 // leader epoch of the append
 	offset int64 // the high watermark it waits for
 	out    *kmsg.ProduceResponseTopicPartition
 	err    error
@@ -187,8 +188,8 @@ func (w *produce) append(t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTop
 		p.CountAppend(info)
 	}
 	out.BaseOffset, out.LogAppendTime, out.LogStartOffset = info.FirstOffset, info.LogAppendTime, info.LogStart
-	if w.req.Acks == -1 && p.HighWatermark() <= info.LastOffset {
-		w.waits = append(w.waits, ackWait{p: p, offset: info.LastOffset + 1, out: out})
+	if w.req.Acks == -1 && !p.Committed(info.LastEpoch, info.LastOffset+1) {
+		w.waits = append(w.waits, ackWait{p: p, epoch: info.LastEpoch, offset: info.LastOffset + 1, out: out})
 	}
 }
 
@@ -266,7 +267,7 @@ func (w *produce) wait() {
 	w.pending.Store(int32(len(w.waits)) + 1)
 	for i := range w.waits {
 		a := &w.waits[i]
-		a.cancel = a.p.AwaitHW(a.offset, func(err error) {
+		a.cancel = a.p.AwaitHW(a.epoch, a.offset, func(err error) {
 			if err == nil {
 				err = a.p.CheckMinISR()
 			}

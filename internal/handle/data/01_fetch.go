@@ -23,7 +23,11 @@ import (
 //   - the first batch found is returned whole, even above the byte limits
 //   - waits up to MaxWait for MinBytes; an error or a diverging epoch ends the
 //     wait, and so does the session's next request
-//   - a rack is ignored: consumers read from the leader
+//   - with replica.selector.class set a consumer with a rack is sent to an
+//     in-sync replica in it (KIP-392); a follower answers consumers with a rack
+//     up to its own high watermark
+//   - a follower is answered up to the log end, and at once when there is a
+//     high watermark that it doesn't know
 //
 // Version notes: 7 sessions, 9 CurrentLeaderEpoch (KIP-320), 12
 // LastFetchedEpoch and DivergingEpoch (KIP-595), 13 topic ids (KIP-516), 15
@@ -34,9 +38,9 @@ func (h *Handlers) Fetch(ctx context.Context, r *server.Request) {
 		h.refuseBody(r, err)
 		return
 	}
-	w := &fetch{h: h, r: r, replicaID: req.ReplicaID, committed: req.IsolationLevel == 1}
+	w := &fetch{h: h, r: r, replicaID: req.ReplicaID, replicaEpoch: -1, committed: req.IsolationLevel == 1}
 	if r.Version >= 15 {
-		w.replicaID = req.ReplicaState.ID
+		w.replicaID, w.replicaEpoch = req.ReplicaState.ID, req.ReplicaState.Epoch
 	}
 	if w.replicaID < 0 {
 		w.replicaID = -1 // -2 is a consumer that debugs
@@ -47,6 +51,11 @@ func (h *Handlers) Fetch(ctx context.Context, r *server.Request) {
 	}
 	w.minBytes = min(int(req.MinBytes), w.maxBytes)
 	now := time.Now()
+	if w.replicaID >= 0 {
+		h.o.Replicas.Heard(w.replicaID, now)
+	} else if req.Rack != "" {
+		w.rack = strings.Clone(req.Rack)
+	}
 	w.deadline = now.Add(time.Duration(max(0, req.MaxWaitMillis)) * time.Millisecond)
 
 	f, err := h.o.Replicas.Sessions().Begin(sessionRequest(&req, r.Version, w.replicaID, w.committed), now)
@@ -83,7 +92,7 @@ func sessionRequest(req *kmsg.FetchRequest, version int16, replicaID int32, comm
 			key.Partition = p.Partition
 			sr.Parts = append(sr.Parts, replica.FetchPart{
 				Key: key, Offset: p.FetchOffset, LogStart: p.LogStartOffset, MaxBytes: p.PartitionMaxBytes,
-				CurrentEpoch: p.CurrentLeaderEpoch, LastFetched: p.LastFetchedEpoch,
+				CurrentEpoch: p.CurrentLeaderEpoch, LastFetched: p.LastFetchedEpoch, KnownHW: p.HighWatermark,
 			})
 		}
 	}
@@ -103,10 +112,13 @@ type fetch struct {
 	f         *replica.Fetch
 	sessionID int32
 	replicaID int32
-	committed bool
-	maxBytes  int
-	minBytes  int
-	deadline  time.Time
+	// replicaEpoch is the follower's broker epoch, -1 if it didn't say.
+	replicaEpoch int64
+	rack         string // the consumer's, "" if it has none
+	committed    bool
+	maxBytes     int
+	minBytes     int
+	deadline     time.Time
 
 	// expired is set when the wait has to end: by the deadline or because the
 	// connection is gone.
@@ -124,7 +136,10 @@ func (w *fetch) try(ctx context.Context) {
 		var resp *fetchwire.Response
 		var failed api.Code
 		open := w.f.Run(func(last bool) {
-			results, bytes, now := w.h.o.Replicas.Look(w.f.Set, replica.Limits{MaxBytes: w.maxBytes, ReplicaID: w.replicaID, All: w.f.All}, nil)
+			results, bytes, now := w.h.o.Replicas.Look(w.f.Set, replica.Limits{
+				MaxBytes: w.maxBytes, ReplicaID: w.replicaID, ReplicaEpoch: w.replicaEpoch,
+				AnyReplica: w.rack != "", Rack: w.rack, RackAware: w.h.o.RackAware, All: w.f.All,
+			}, nil)
 			if now || last || bytes >= w.minBytes || w.over() {
 				resp, failed = w.respond(results)
 				return
@@ -229,7 +244,7 @@ func (w *fetch) partition(resp *fetchwire.Response, out *fetchwire.ResponseParti
 		return
 	}
 	out.HighWatermark, out.LastStableOffset, out.LogStartOffset = res.HighWatermark, res.LastStable, res.LogStart
-	out.Records = res.Spans
+	out.Records, out.PreferredReadReplica = res.Spans, res.Preferred
 	if res.Diverges() {
 		out.DivergingEpoch = &fetchwire.EpochEndOffset{Epoch: res.DivergingEpoch, EndOffset: res.DivergingEnd}
 	}

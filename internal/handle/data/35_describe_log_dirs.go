@@ -39,12 +39,20 @@ func (h *Handlers) DescribeLogDirs(_ context.Context, r *server.Request) {
 		}
 		wanted = func(topic string, p int32) bool { return set[topic][p] }
 	}
-	byDir := map[string][]*partlog.Log{}
-	h.o.Dirs.Logs(func(l *partlog.Log) bool {
+	byDir, current := map[string][]described{}, map[tp]*partlog.Log{}
+	add := func(l *partlog.Log, future bool) {
 		if wanted(l.Topic(), l.Partition()) {
 			dir := filepath.Dir(l.Dir())
-			byDir[dir] = append(byDir[dir], l)
+			byDir[dir] = append(byDir[dir], described{l, future, current[tp{l.Topic(), l.Partition()}]})
 		}
+	}
+	h.o.Dirs.Logs(func(l *partlog.Log) bool {
+		current[tp{l.Topic(), l.Partition()}] = l
+		add(l, false)
+		return true
+	})
+	h.o.Dirs.Futures(func(l *partlog.Log) bool {
+		add(l, true)
 		return true
 	})
 	resp := kmsg.DescribeLogDirsResponse{Version: r.Version}
@@ -60,9 +68,37 @@ func (h *Handlers) DescribeLogDirs(_ context.Context, r *server.Request) {
 	reply(r, &resp, api.NoError)
 }
 
+type tp struct {
+	topic     string
+	partition int32
+}
+
+// described is a log, or one that is to replace current.
+type described struct {
+	*partlog.Log
+	future  bool
+	current *partlog.Log
+}
+
+// lag is how far a log is behind: a future one behind the log it is to
+// replace, another behind the high watermark.
+func (h *Handlers) lag(l described) int64 {
+	if l.future {
+		if l.current == nil {
+			return -1
+		}
+		return max(0, l.current.EndOffset()-l.EndOffset())
+	}
+	p, err := h.o.Replicas.Get(l.Topic(), l.Partition())
+	if err != nil {
+		return 0
+	}
+	return max(0, p.HighWatermark()-l.EndOffset())
+}
+
 // logsOf describes logs, by topic and partition.
-func (h *Handlers) logsOf(logs []*partlog.Log) []kmsg.DescribeLogDirsResponseDirTopic {
-	slices.SortFunc(logs, func(a, b *partlog.Log) int {
+func (h *Handlers) logsOf(logs []described) []kmsg.DescribeLogDirsResponseDirTopic {
+	slices.SortFunc(logs, func(a, b described) int {
 		return cmp.Or(cmp.Compare(a.Topic(), b.Topic()), cmp.Compare(a.Partition(), b.Partition()))
 	})
 	var out []kmsg.DescribeLogDirsResponseDirTopic
@@ -70,13 +106,9 @@ func (h *Handlers) logsOf(logs []*partlog.Log) []kmsg.DescribeLogDirsResponseDir
 		if len(out) == 0 || out[len(out)-1].Topic != l.Topic() {
 			out = append(out, kmsg.DescribeLogDirsResponseDirTopic{Topic: l.Topic()})
 		}
-		var lag int64
-		if p, err := h.o.Replicas.Get(l.Topic(), l.Partition()); err == nil {
-			lag = max(0, p.HighWatermark()-l.EndOffset())
-		}
 		t := &out[len(out)-1]
 		t.Partitions = append(t.Partitions, kmsg.DescribeLogDirsResponseDirTopicPartition{
-			Partition: l.Partition(), Size: l.Size(), OffsetLag: lag,
+			Partition: l.Partition(), Size: l.Size(), OffsetLag: h.lag(l), IsFuture: l.future,
 		})
 	}
 	return out

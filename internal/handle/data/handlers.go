@@ -39,6 +39,8 @@ type LogDirs interface {
 	Dirs() []logdir.DirInfo
 	// Logs calls fn for every open log until it returns false.
 	Logs(fn func(*partlog.Log) bool)
+	// Futures calls fn for every log that is to replace one in another directory.
+	Futures(fn func(*partlog.Log) bool)
 	// SaveOffsets makes the log starts durable.
 	SaveOffsets() error
 }
@@ -56,7 +58,10 @@ type Options struct {
 	ProducerIDs func(ctx context.Context) (start int64, n int32, err error)
 	// FetchMaxBytes is fetch.max.bytes; 0 means 55 MiB.
 	FetchMaxBytes int
-	Logger        *slog.Logger
+	// RackAware sends consumers to an in-sync replica in their rack (KIP-392):
+	// replica.selector.class is the rack-aware selector.
+	RackAware bool
+	Logger    *slog.Logger
 }
 
 // Handlers answer the data APIs.
@@ -84,6 +89,7 @@ func (h *Handlers) Register(t server.Table) {
 	t[api.DeleteRecords] = h.DeleteRecords
 	t[api.InitProducerID] = h.InitProducerID
 	t[api.OffsetForLeaderEpoch] = h.OffsetForLeaderEpoch
+	t[api.AlterReplicaLogDirs] = h.AlterReplicaLogDirs
 	t[api.DescribeLogDirs] = h.DescribeLogDirs
 	t[api.DescribeProducers] = h.DescribeProducers
 }
@@ -140,8 +146,8 @@ func (h *Handlers) leaderOf(topic string, id ids.UUID, partition int32, listener
 		t = img.TopicByName(topic)
 	}
 	p := t.Partition(partition)
-	if p == nil || p.Leader < 0 {
-		return -1, -1, at, false
+	if p == nil || p.Leader < 0 || p.Leader == h.o.Replicas.NodeID() {
+		return -1, -1, at, false // none, or this broker by metadata, which has stopped leading by itself
 	}
 	b := img.Broker(p.Leader)
 	if b == nil {

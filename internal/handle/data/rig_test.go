@@ -40,7 +40,7 @@ type dirs struct {
 	saved atomic.Int64 // calls of SaveOffsets
 }
 
-func (d *dirs) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.Config) (*partlog.Log, error) {
+func (d *dirs) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.Config, _ ids.UUID) (*partlog.Log, error) {
 	name := topic + "-" + strconv.Itoa(int(partition))
 	l, err := partlog.Open(partlog.Options{
 		FS: d.fs, Dir: d.path + "/" + name, Topic: topic, Partition: partition, TopicID: id, Config: c, Logger: slog.New(slog.DiscardHandler),
@@ -61,6 +61,10 @@ func (d *dirs) Delete(topic string, partition int32) error {
 }
 
 func (d *dirs) SetConfig(string, partlog.Config) {}
+
+func (d *dirs) Futures(func(*partlog.Log) bool) {}
+
+func (d *dirs) DirOf(string, int32) ids.UUID { return ids.Zero }
 
 func (d *dirs) CheckSpace(*partlog.Log, int64) error {
 	if err := d.full.Load(); err != nil {

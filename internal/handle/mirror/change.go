@@ -34,7 +34,7 @@ func (h *Handlers) check(ctx context.Context, mirror string, t *meta.Topic, vali
 
 func (h *Handlers) checkPartition(ctx context.Context, mirror string, t *meta.Topic, i int32, valid []mirrormsg.State) error {
 	for {
-		st, err := h.o.States.Read(ctx, mirrorstate.Key{Mirror: mirror, TopicID: t.ID, Partition: i}, -1)
+		st, err := h.o.Cluster.Read(ctx, mirrorstate.Key{Mirror: mirror, TopicID: t.ID, Partition: i}, -1)
 		if err == nil && slices.Contains(valid, st.State) {
 			return nil
 		}
@@ -67,6 +67,36 @@ func passing(s mirrormsg.State, valid []mirrormsg.State) bool {
 	}
 }
 
+// behind is how long a broker whose metadata doesn't have a mirror waits for it: another one may have created it just now.
+const behind = time.Second
+
+// knownMirror returns metadata that has the mirror.
+func (h *Handlers) knownMirror(ctx context.Context, name string) (*meta.Image, error) {
+	ctx, cancel := context.WithTimeout(ctx, behind)
+	defer cancel()
+	for {
+		img := h.o.Image()
+		err := h.mirrorError(img, name)
+		if code, _ := api.CodeOf(err); code != api.UnknownClusterMirror || !several(img) {
+			return img, err
+		}
+		select {
+		case <-time.After(settle):
+		case <-ctx.Done():
+			return img, err
+		}
+	}
+}
+
+// several says whether the cluster has more than one broker.
+func several(img *meta.Image) bool {
+	n := 0
+	for range img.Brokers() {
+		n++
+	}
+	return n > 1
+}
+
 // start checks that the topics are not being mirrored, fills in what the client didn't know of the source's topics, and
 // forwards (4.4).
 func (h *Handlers) start(ctx context.Context, r *server.Request) {
@@ -87,8 +117,8 @@ func (h *Handlers) start(ctx context.Context, r *server.Request) {
 func (h *Handlers) prepareStart(ctx context.Context, req *mirrormsg.StartMirrorTopicsRequest) error {
 	ctx, cancel := within(ctx, req.TimeoutMs)
 	defer cancel()
-	img := h.o.Image()
-	if err := h.mirrorError(img, req.MirrorName); err != nil {
+	img, err := h.knownMirror(ctx, req.MirrorName)
+	if err != nil {
 		return err
 	}
 	var unknown []string
@@ -129,8 +159,8 @@ func (h *Handlers) prepareStart(ctx context.Context, req *mirrormsg.StartMirrorT
 func (h *Handlers) change(ctx context.Context, mirror string, names []string, timeoutMs int32, already mirrormsg.State, valid ...mirrormsg.State) (int64, error) {
 	ctx, cancel := within(ctx, timeoutMs)
 	defer cancel()
-	img := h.o.Image()
-	if err := h.mirrorError(img, mirror); err != nil {
+	img, err := h.knownMirror(ctx, mirror)
+	if err != nil {
 		return -1, err
 	}
 	for _, n := range names {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"milena/internal/api"
@@ -51,6 +52,11 @@ func manager(t *testing.T) *mirror.Manager {
 	return m
 }
 
+// here is a cluster whose only coordinator is this broker.
+func here(img *meta.Image, s States) *mirror.Cluster {
+	return mirror.NewCluster(mirror.ClusterOptions{NodeID: 1, Image: func() *meta.Image { return img }, Local: s, Timeout: time.Second})
+}
+
 func image(t *testing.T, stateTopic bool) *meta.Image {
 	t.Helper()
 	name := "m"
@@ -60,7 +66,8 @@ func image(t *testing.T, stateTopic bool) *meta.Image {
 		&meta.MirrorTopicStateChangeRecord{TopicName: "t", MirrorName: &name, DesiredState: int8(mirrormsg.Mirroring), ChangeOffset: -1},
 	}
 	if stateTopic {
-		recs = append(recs, &meta.TopicRecord{TopicName: mirrorstate.Topic, TopicID: ids.UUID{15: 7}})
+		recs = append(recs, &meta.TopicRecord{TopicName: mirrorstate.Topic, TopicID: ids.UUID{15: 7}},
+			&meta.PartitionRecord{TopicID: ids.UUID{15: 7}, Replicas: []int32{1}, ISR: []int32{1}, Directories: []ids.UUID{{15: 1}}, Leader: 1})
 	}
 	d := meta.Empty("c").Draft()
 	for i, r := range recs {
@@ -98,7 +105,7 @@ func TestCheck(t *testing.T) {
 		{"no state topic", []any{loading}, stop, false, api.NoError},
 	} {
 		img := image(t, c.topic)
-		h := New(Options{Image: func() *meta.Image { return img }, States: &states{reads: c.reads}, Logger: slog.New(slog.DiscardHandler)})
+		h := New(Options{Image: func() *meta.Image { return img }, Cluster: here(img, &states{reads: c.reads}), Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithTimeout(t.Context(), 3*settle)
 		err := h.check(ctx, "m", img.TopicByName("t"), c.valid...)
 		cancel()
@@ -120,7 +127,7 @@ func TestRecover(t *testing.T) {
 		mirrormsg.LogTruncation: mirrormsg.LogTruncation, mirrormsg.Unknown: mirrormsg.LogTruncation, mirrormsg.Paused: mirrormsg.LogTruncation,
 	} {
 		s := &states{reads: []any{mirrormsg.Failed}, last: mirrorstate.Status{Previous: previous, StateEpoch: 6, RetryAttempt: -1}}
-		h := New(Options{Image: func() *meta.Image { return img }, States: s, Manager: manager(t), Logger: slog.New(slog.DiscardHandler)})
+		h := New(Options{Image: func() *meta.Image { return img }, Cluster: here(img, s), Manager: manager(t), Logger: slog.New(slog.DiscardHandler)})
 		if err := h.recoverTopic(t.Context(), "m", "t"); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +136,7 @@ func TestRecover(t *testing.T) {
 		}
 	}
 	s := &states{reads: []any{mirrormsg.Mirroring}}
-	h := New(Options{Image: func() *meta.Image { return img }, States: s, Logger: slog.New(slog.DiscardHandler)})
+	h := New(Options{Image: func() *meta.Image { return img }, Cluster: here(img, s), Logger: slog.New(slog.DiscardHandler)})
 	if err := h.recoverTopic(t.Context(), "m", "t"); err != nil || len(s.wrote) != 0 {
 		t.Errorf("a partition that has not failed: %v %v", err, s.wrote)
 	}
@@ -161,6 +168,47 @@ func TestWanted(t *testing.T) {
 			t.Errorf("%v: %v %v", c.filter, got, ok)
 		}
 	}
+}
+
+// A broker that lags behind the one that created a mirror waits for it, a moment, and a single broker not at all.
+func TestKnownMirror(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		draft := image(t, true).Draft()
+		apply := func(r meta.Record) *meta.Image {
+			t.Helper()
+			if err := draft.Apply(9, 1, r); err != nil {
+				t.Fatal(err)
+			}
+			return draft.Speculative()
+		}
+		apply(&meta.FeatureLevelRecord{Feature: "mirror.version", Level: 1})
+		single := apply(&meta.RegisterBrokerRecord{BrokerID: 1})
+		pair := apply(&meta.RegisterBrokerRecord{BrokerID: 2})
+		value := "h:1"
+		created := apply(&meta.ConfigRecord{ResourceType: meta.ResourceClusterMirror, ResourceName: "m", Key: "bootstrap.servers", Value: &value})
+		for name, c := range map[string]struct {
+			image func(waited time.Duration) *meta.Image
+			wait  time.Duration
+			want  api.Code
+		}{
+			"alone":   {func(time.Duration) *meta.Image { return single }, 0, api.UnknownClusterMirror},
+			"unknown": {func(time.Duration) *meta.Image { return pair }, behind, api.UnknownClusterMirror},
+			"known":   {func(time.Duration) *meta.Image { return created }, 0, api.NoError},
+			"late": {func(waited time.Duration) *meta.Image {
+				if waited < 300*time.Millisecond {
+					return pair
+				}
+				return created
+			}, 300 * time.Millisecond, api.NoError},
+		} {
+			began := time.Now()
+			h := New(Options{Image: func() *meta.Image { return c.image(time.Since(began)) }})
+			_, err := h.knownMirror(t.Context(), "m")
+			if code, _ := api.CodeOf(err); err != nil && code != c.want || err == nil && c.want != api.NoError || time.Since(began) != c.wait {
+				t.Errorf("%s: %v after %s", name, err, time.Since(began))
+			}
+		}
+	})
 }
 
 // A request's own timeout bounds it, within reason.

@@ -1,13 +1,14 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	"milena/internal/api"
 	"milena/internal/coord/mirrorstate"
 	"milena/internal/meta"
+	"milena/internal/mirror"
 	"milena/internal/mirrormsg"
 	"milena/internal/server"
 )
@@ -105,26 +106,33 @@ func (h *Handlers) describeMirror(ctx context.Context, img *meta.Image, name str
 			*at = &v
 		}
 	}
+	var parts []mirror.PartitionOf
 	for t := range img.Topics() {
 		if t.MirrorName != name {
 			continue
 		}
-		parts, ok := wanted(req.TopicPartitions, t)
+		chosen, ok := wanted(req.TopicPartitions, t)
 		if !ok {
 			continue
 		}
-		dt := mirrormsg.DescribedMirrorTopic{TopicName: t.Name}
-		for _, p := range parts {
-			dp, err := h.describePartition(ctx, name, t, p, req)
-			if err != nil && req.ClusterID != nil {
-				// A peer must not take a missing answer for "no last mirror epoch": it would cut everything.
-				m.ErrorCode, m.ErrorMessage = codeAndText(err)
-				m.Topics = nil
-				return m
-			}
-			dt.Partitions = append(dt.Partitions, dp)
+		m.Topics = append(m.Topics, mirrormsg.DescribedMirrorTopic{TopicName: t.Name})
+		for _, p := range chosen {
+			parts = append(parts, mirror.PartitionOf{Topic: t, Partition: p})
 		}
-		m.Topics = append(m.Topics, dt)
+	}
+	described, err := h.describePartitions(ctx, name, parts, req)
+	if err != nil && req.ClusterID != nil {
+		// A peer must not take a missing answer for "no last mirror epoch": it would cut everything.
+		m.ErrorCode, m.ErrorMessage = codeAndText(err)
+		m.Topics = nil
+		return m
+	}
+	at := 0
+	for i, p := range parts {
+		for m.Topics[at].TopicName != p.Topic.Name {
+			at++
+		}
+		m.Topics[at].Partitions = append(m.Topics[at].Partitions, described[i])
 	}
 	return m
 }
@@ -150,35 +158,42 @@ func wanted(filter []mirrormsg.DescribeMirrorTopicFilter, t *meta.Topic) ([]int3
 	return nil, false
 }
 
-func (h *Handlers) describePartition(ctx context.Context, mirror string, t *meta.Topic, p int32, req *mirrormsg.DescribeClusterMirrorsRequest) (mirrormsg.DescribedMirrorPartition, error) {
-	dp := mirrormsg.NewDescribedMirrorPartition()
-	dp.PartitionIndex, dp.StateValue = p, mirrormsg.Unknown.String()
+// describePartitions asks the brokers that hold states and progress. What one of them doesn't answer is unknown, with the reason
+// as the partition's error, and the first such error.
+func (h *Handlers) describePartitions(ctx context.Context, name string, parts []mirror.PartitionOf, req *mirrormsg.DescribeClusterMirrorsRequest) ([]mirrormsg.DescribedMirrorPartition, error) {
+	out := make([]mirrormsg.DescribedMirrorPartition, len(parts))
+	keys := make([]mirrorstate.Key, len(parts))
+	for i, p := range parts {
+		out[i] = mirrormsg.NewDescribedMirrorPartition()
+		out[i].PartitionIndex, out[i].StateValue = p.Partition, mirrormsg.Unknown.String()
+		keys[i] = mirrorstate.Key{Mirror: name, TopicID: p.Topic.ID, Partition: p.Partition}
+	}
 	var failed error
 	if req.IncludeMirrorState || req.ClusterID != nil {
-		st, err := h.o.States.Read(ctx, mirrorstate.Key{Mirror: mirror, TopicID: t.ID, Partition: p}, -1)
-		if err != nil {
-			failed = err
-		} else {
-			dp.StateValue, dp.RetryAttempt = st.State.String(), st.RetryAttempt
-			if st.Error != "" {
+		for i, st := range h.o.Cluster.ReadAll(ctx, name, keys) {
+			dp := &out[i]
+			switch {
+			case st.Err != nil:
+				failed = cmp.Or(failed, st.Err)
+				_, dp.ErrorMessage = codeAndText(st.Err)
+				continue
+			case st.Error != "":
 				dp.ErrorMessage = &st.Error
 			}
+			dp.StateValue, dp.RetryAttempt = st.State.String(), st.RetryAttempt
 			if req.ClusterID != nil {
 				dp.LastMirrorEpoch, dp.LastMirrorOffset = st.LastMirrorEpoch, st.LastMirrorOffset
 			}
 		}
 	}
 	if req.IncludeMirrorLags {
-		if mp := h.o.Manager.Partition(t.Name, p); mp != nil {
-			pr := mp.Progress(time.Now())
-			dp.DestinationOffset = pr.DestinationOffset
-			if pr.SourceOffset >= 0 && pr.Age >= 0 {
-				dp.SourceOffset, dp.SourceOffsetAgeMs = pr.SourceOffset, pr.Age.Milliseconds()
-			}
-			if dp.ErrorMessage == nil && pr.Error != "" {
-				dp.ErrorMessage = &pr.Error
+		for i, o := range h.o.Cluster.ReadOffsets(ctx, name, parts, h.offsets) {
+			dp := &out[i]
+			dp.SourceOffset, dp.SourceOffsetAgeMs, dp.DestinationOffset = o.SourceOffset, o.SourceOffsetAgeMs, o.DestinationOffset
+			if dp.ErrorMessage == nil {
+				dp.ErrorMessage = o.ErrorMessage
 			}
 		}
 	}
-	return dp, failed
+	return out, failed
 }

@@ -16,7 +16,7 @@ import (
 	"milena/internal/server"
 )
 
-// States reads and writes partition states at their coordinator.
+// States reads and writes the partition states that this broker coordinates.
 type States interface {
 	Read(ctx context.Context, k mirrorstate.Key, leaderEpoch int32) (mirrorstate.Status, error)
 	Write(ctx context.Context, w mirrorstate.Write) (mirrorstate.Status, error)
@@ -29,8 +29,10 @@ type Forwarder interface {
 
 // Options configure Handlers. All are required.
 type Options struct {
-	Image      func() *meta.Image
+	Image func() *meta.Image
+	// States answers other brokers; Cluster finds each state at its coordinator, and progress at the partition's leader.
 	States     States
+	Cluster    *mirror.Cluster
 	Manager    *mirror.Manager
 	Controller Forwarder
 	Logger     *slog.Logger

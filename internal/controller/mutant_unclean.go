@@ -1,0 +1,5 @@
+//go:build mutant_unclean
+
+package controller
+
+const mutant = "unclean"

@@ -1,0 +1,290 @@
+package logdir
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"milena/internal/api"
+	"milena/internal/partlog"
+)
+
+// A log moves to another directory as a copy beside it, the future log
+// (KIP-113), in a directory named
+//
+//	topic-7.<unique>-future    while it is being filled
+//	topic-7.<unique>-ready     complete; takes the log's place now
+//	topic-7                    in place; the old one is renamed to -delete before
+//
+// A crash leaves either the old log or the complete copy: a start puts a ready
+// one in place if the old one is gone, and removes what else it finds.
+const (
+	futureSuffix = "-future"
+	readySuffix  = "-ready"
+)
+
+// futureName is the name of a future log's directory.
+func (s *Set) futureName(tp TopicPartition, suffix string) (string, error) {
+	name := tp.String() + "." + strconv.FormatInt(time.Now().UnixNano(), 36) + strconv.FormatInt(s.seq.Add(1), 36) + suffix
+	if len(name) > 255 {
+		return "", api.Errorf(api.InvalidRequest, "the name of topic %s is too long for a move of its logs", tp.Topic)
+	}
+	return name, nil
+}
+
+// parseFutureName undoes futureName.
+func parseFutureName(name, suffix string) (TopicPartition, bool) {
+	name, ok := strings.CutSuffix(name, suffix)
+	i := strings.LastIndexByte(name, '.')
+	if !ok || i < 0 {
+		return TopicPartition{}, false
+	}
+	return parseDirName(name[:i])
+}
+
+// finishMoves puts the complete copies of interrupted moves in place and has
+// what is left of other moves removed.
+func (s *Set) finishMoves() {
+	have := map[TopicPartition]bool{}
+	type ready struct {
+		d    *dir
+		name string
+		tp   TopicPartition
+	}
+	var complete []ready
+	for _, d := range s.dirs {
+		if !d.online() {
+			continue
+		}
+		entries, err := s.o.FS.ReadDir(d.path)
+		if err != nil {
+			s.failDir(d, err)
+			continue
+		}
+		for _, e := range entries {
+			name := e.Name()
+			switch {
+			case !e.IsDir():
+			case strings.HasSuffix(name, futureSuffix):
+				d.leftover = append(d.leftover, d.file(name))
+			case strings.HasSuffix(name, readySuffix):
+				if tp, ok := parseFutureName(name, readySuffix); ok {
+					complete = append(complete, ready{d, name, tp})
+				}
+			default:
+				if tp, ok := parseDirName(name); ok {
+					have[tp] = true
+				}
+			}
+		}
+	}
+	for _, r := range complete {
+		if have[r.tp] {
+			r.d.leftover = append(r.d.leftover, r.d.file(r.name))
+			continue
+		}
+		have[r.tp] = true
+		err := s.o.FS.Rename(r.d.file(r.name), r.d.file(r.tp.String()))
+		if err == nil {
+			err = s.o.FS.SyncDir(r.d.path)
+		}
+		if err != nil {
+			s.failDir(r.d, err)
+			continue
+		}
+		s.log.Info("log whose move to this directory was interrupted is in place", "topic", r.tp.Topic, "partition", r.tp.Partition, "dir", r.d.path)
+	}
+}
+
+// dirByPath finds one of the directories.
+func (s *Set) dirByPath(path string) (*dir, error) {
+	for _, d := range s.dirs {
+		if filepath.Clean(d.path) != filepath.Clean(path) {
+			continue
+		}
+		if !d.online() {
+			return nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline, Message: "log directory " + path + " is offline"}
+		}
+		return d, nil
+	}
+	return nil, api.Errorf(api.LogDirNotFound, "%s is none of this broker's log.dirs", path)
+}
+
+// Prefer notes the directory for a replica that isn't here yet. The error is
+// LOG_DIR_NOT_FOUND or KAFKA_STORAGE_ERROR.
+func (s *Set) Prefer(topic string, partition int32, path string) error {
+	d, err := s.dirByPath(path)
+	if err != nil {
+		return err
+	}
+	const most = 10_000 // a client names what it likes
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.preferred) < most {
+		s.preferred[TopicPartition{topic, partition}] = d.id
+	}
+	return nil
+}
+
+// CreateFuture makes an empty future log for a log of ours, in place of an
+// earlier one; nil if the log lies in that directory already.
+func (s *Set) CreateFuture(topic string, partition int32, path string) (*partlog.Log, error) {
+	tp := TopicPartition{topic, partition}
+	d, err := s.dirByPath(path)
+	if err != nil {
+		return nil, err
+	}
+	defer s.lockName(tp)()
+	e := s.entry(topic, partition)
+	if e == nil {
+		return nil, api.Errorf(api.ReplicaNotAvailable, "this broker has no log of %s", tp)
+	}
+	s.dropFuture(tp)
+	if e.dir == d {
+		return nil, nil
+	}
+	name, err := s.futureName(tp, futureSuffix)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.forget(d, tp); err != nil {
+		s.failIO(d, err)
+		return nil, storageError(tp, err)
+	}
+	l, err := s.openAt(d, name, tp, partlog.Options{TopicID: e.log.TopicID(), Config: e.log.Config()})
+	if err != nil {
+		s.failIO(d, err)
+		return nil, storageError(tp, err)
+	}
+	s.mu.Lock()
+	s.futures[tp] = &entry{l, d}
+	s.mu.Unlock()
+	if !d.online() {
+		s.dropFuture(tp)
+		return nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline, Message: "log directory " + path + " failed"}
+	}
+	return l, nil
+}
+
+// Promote puts a future log, which must be complete, in the place of its log,
+// and returns it as it is then. Nobody may append to either meanwhile.
+func (s *Set) Promote(future *partlog.Log) (*partlog.Log, error) {
+	tp := TopicPartition{future.Topic(), future.Partition()}
+	defer s.lockName(tp)()
+	s.mu.RLock()
+	f, e := s.futures[tp], s.logs[tp]
+	s.mu.RUnlock()
+	if f == nil || f.log != future || e == nil {
+		return nil, fmt.Errorf("move of %s: %w", tp, partlog.ErrClosed)
+	}
+	o := partlog.Options{
+		TopicID: future.TopicID(), Config: e.log.Config(), RecoveryPoint: future.EndOffset(), LogStart: future.StartOffset(), Clean: true,
+	}
+	if err := future.Close(true); err != nil {
+		return nil, s.failed(f.dir, err)
+	}
+	name, err := s.futureName(tp, readySuffix)
+	if err != nil {
+		return nil, err
+	}
+	ready := f.dir.file(name)
+	for _, move := range []func() error{
+		func() error { return s.o.FS.Rename(future.Dir(), ready) },
+		func() error { return s.o.FS.SyncDir(f.dir.path) },
+	} {
+		if err := move(); err != nil {
+			return nil, s.failed(f.dir, err)
+		}
+	}
+	old, err := s.moveAside(tp, e, deleteSuffix)
+	if err != nil {
+		return nil, err
+	}
+	s.run.removeLater(old, time.Now().Add(s.o.DeleteDelay))
+	if err := s.o.FS.Rename(ready, f.dir.file(tp.String())); err != nil {
+		return nil, s.failed(f.dir, err)
+	}
+	if err := s.o.FS.SyncDir(f.dir.path); err != nil {
+		return nil, s.failed(f.dir, err)
+	}
+	l, err := s.openAt(f.dir, tp.String(), tp, o)
+	if err != nil {
+		return nil, s.failed(f.dir, err)
+	}
+	s.mu.Lock()
+	delete(s.futures, tp)
+	s.logs[tp] = &entry{l, f.dir}
+	s.mu.Unlock()
+	for _, d := range []*dir{f.dir, e.dir} {
+		if err := d.writeOffsets(s.o.FS, s.logsOf(d)); err != nil {
+			s.failIO(d, err)
+		}
+	}
+	if !f.dir.online() {
+		s.dropLogs(f.dir)
+		return nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline, Message: "the new log directory of " + tp.String() + " failed"}
+	}
+	s.log.Info("log moved", "topic", tp.Topic, "partition", tp.Partition, "from", e.dir.path, "to", f.dir.path)
+	return l, nil
+}
+
+// DropFuture gives up a move: its future log is removed.
+func (s *Set) DropFuture(future *partlog.Log) {
+	tp := TopicPartition{future.Topic(), future.Partition()}
+	defer s.lockName(tp)()
+	s.mu.RLock()
+	f := s.futures[tp]
+	s.mu.RUnlock()
+	if f != nil && f.log == future {
+		s.dropFuture(tp)
+	}
+}
+
+// dropFuture removes the future log of a partition, if there is one. The name
+// is locked.
+func (s *Set) dropFuture(tp TopicPartition) {
+	s.mu.Lock()
+	f := s.futures[tp]
+	delete(s.futures, tp)
+	s.mu.Unlock()
+	if f == nil {
+		return
+	}
+	if err := f.log.Delete(); err != nil && f.dir.online() {
+		s.failIO(f.dir, err)
+	}
+}
+
+// Futures calls fn for every future log until it returns false.
+func (s *Set) Futures(fn func(*partlog.Log) bool) {
+	s.mu.RLock()
+	var ls []*partlog.Log
+	for _, e := range s.futures {
+		ls = append(ls, e.log)
+	}
+	s.mu.RUnlock()
+	for _, l := range ls {
+		if !fn(l) {
+			return
+		}
+	}
+}
+
+// closeFutures closes the future logs in a directory, or in all; they are
+// removed with the next start.
+func (s *Set) closeFutures(d *dir) {
+	s.mu.Lock()
+	var ls []*partlog.Log
+	for tp, e := range s.futures {
+		if d == nil || e.dir == d {
+			ls = append(ls, e.log)
+			delete(s.futures, tp)
+		}
+	}
+	s.mu.Unlock()
+	for _, l := range ls {
+		_ = l.Close(false) // nothing in it counts
+	}
+}

@@ -1,0 +1,140 @@
+package logdir
+
+import (
+	"path/filepath"
+	"testing"
+
+	"milena/internal/disk"
+	"milena/internal/ids"
+	"milena/internal/partlog"
+	"milena/internal/record"
+)
+
+// copied makes a complete future log of t-0 in the directory.
+func copied(t *testing.T, s *Set, to string) *partlog.Log {
+	t.Helper()
+	l := s.Get("t", 0)
+	f, err := s.CreateFuture("t", 0, to)
+	must(t, err)
+	info, err := l.Read(l.StartOffset(), 1<<20, l.EndOffset(), true)
+	must(t, err)
+	defer info.Release()
+	for _, span := range info.Spans {
+		buf, err := span.Bytes()
+		must(t, err)
+		_, err = f.AppendAsIs(buf, partlog.AppendOptions{MaxEpoch: -1, Origin: partlog.OriginReplication})
+		must(t, err)
+	}
+	return f
+}
+
+func records(t *testing.T, l *partlog.Log) (n int64) {
+	t.Helper()
+	info, err := l.Read(l.StartOffset(), 1<<20, l.EndOffset(), true)
+	must(t, err)
+	defer info.Release()
+	for _, span := range info.Spans {
+		buf, err := span.Bytes()
+		must(t, err)
+		for b, err := range record.Batches(buf) {
+			must(t, err)
+			n += int64(b.LastOffsetDelta()) + 1
+		}
+	}
+	return n
+}
+
+func TestPromote(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a", "/b")
+	s := open(t, options(mem, "/a", "/b"))
+	a, b := s.Dirs()[0].ID, s.Dirs()[1].ID
+	l, err := s.GetOrCreate(topicID, "t", 0, partlog.DefaultConfig(), a)
+	must(t, err)
+	add(t, l, 5)
+	_, err = l.AdvanceStart(2)
+	must(t, err)
+	f := copied(t, s, "/b")
+	_, err = f.AdvanceStart(2)
+	must(t, err)
+	n, err := s.Promote(f)
+	must(t, err)
+	if s.Get("t", 0) != n || s.DirOf("t", 0) != b || n.EndOffset() != 5 || n.StartOffset() != 2 {
+		t.Fatalf("log in %s, %d to %d", n.Dir(), n.StartOffset(), n.EndOffset())
+	}
+	add(t, n, 1)
+	s.Futures(func(l *partlog.Log) bool { t.Errorf("future log %s", l.Dir()); return true })
+	must(t, n.Flush(-1))
+	// A crash at once: the moved log is there, with its start.
+	mem.Crash()
+	_ = s.Close(t.Context(), false, 0)
+	s = open(t, options(mem, "/a", "/b"))
+	if l := s.Get("t", 0); s.DirOf("t", 0) != b || l.EndOffset() != 6 || l.StartOffset() != 2 || records(t, l) != 4 {
+		t.Fatalf("after a crash: log in %s, %d to %d", l.Dir(), l.StartOffset(), l.EndOffset())
+	}
+	must(t, s.Close(t.Context(), true, 1))
+}
+
+// What a crash leaves of a move, at each of its steps.
+func TestInterruptedMoves(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		crash func(mem *disk.Mem, f *partlog.Log) error
+		where string
+	}{
+		{"while copying", func(*disk.Mem, *partlog.Log) error { return nil }, "/a"},
+		{"the copy is ready", func(mem *disk.Mem, f *partlog.Log) error {
+			return mem.Rename(f.Dir(), "/b/t-0.x"+readySuffix)
+		}, "/a"},
+		{"the old one is set aside", func(mem *disk.Mem, f *partlog.Log) error {
+			if err := mem.Rename(f.Dir(), "/b/t-0.x"+readySuffix); err != nil {
+				return err
+			}
+			return mem.Rename("/a/t-0", "/a/t-0.y"+deleteSuffix)
+		}, "/b"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			mem := disk.NewMem(1)
+			formatted(t, mem, "/a", "/b")
+			s := open(t, options(mem, "/a", "/b"))
+			l, err := s.GetOrCreate(topicID, "t", 0, partlog.DefaultConfig(), s.Dirs()[0].ID)
+			must(t, err)
+			add(t, l, 5)
+			f := copied(t, s, "/b")
+			must(t, l.Flush(-1))
+			must(t, f.Close(true))
+			must(t, c.crash(mem, f))
+			must(t, mem.SyncDir("/a"))
+			must(t, mem.SyncDir("/b"))
+			mem.Crash()
+			_ = s.Close(t.Context(), false, 0)
+			s = open(t, options(mem, "/a", "/b"))
+			l = s.Get("t", 0)
+			if l == nil || filepath.Dir(l.Dir()) != c.where || records(t, l) != 5 {
+				t.Fatalf("the log is not whole in %s: %v", c.where, l)
+			}
+			must(t, s.Close(t.Context(), true, 1))
+		})
+	}
+}
+
+func TestPreferredDirectory(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a", "/b")
+	s := open(t, options(mem, "/a", "/b"))
+	for i := range int32(2) { // else one would be in each
+		must(t, s.Prefer("t", i, "/b/"))
+		_, err := s.GetOrCreate(topicID, "t", i, partlog.DefaultConfig(), ids.UnassignedDir)
+		must(t, err)
+		if got := s.DirOf("t", i); got != s.Dirs()[1].ID {
+			t.Errorf("t-%d is in %s", i, got)
+		}
+	}
+	if err := s.Prefer("t", 3, "/c"); err == nil {
+		t.Error("a directory that isn't ours is preferred")
+	}
+	if f, err := s.CreateFuture("t", 0, "/b"); f != nil || err != nil {
+		t.Errorf("a move to where the log is: %v, %v", f, err)
+	}
+	must(t, s.Close(t.Context(), true, 1))
+}

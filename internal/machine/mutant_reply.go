@@ -1,0 +1,5 @@
+//go:build mutant_reply
+
+package machine
+
+const mutant = "reply"

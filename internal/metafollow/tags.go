@@ -1,0 +1,27 @@
+package metafollow
+
+import (
+	"encoding/binary"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// tagMetadataOffset is a tagged field that our controllers add to responses: an int64,
+// the offset that the committed metadata log had reached. Whoever doesn't know it skips it.
+const tagMetadataOffset = 10_000
+
+// SetMetadataOffset adds the offset to a response's tagged fields.
+func SetMetadataOffset(tags *kmsg.Tags, offset int64) {
+	tags.Set(tagMetadataOffset, binary.BigEndian.AppendUint64(nil, uint64(offset)))
+}
+
+// MetadataOffset is the offset in a response's tagged fields, -1 if there is none.
+func MetadataOffset(tags *kmsg.Tags) int64 {
+	offset := int64(-1)
+	tags.Each(func(tag uint32, v []byte) {
+		if tag == tagMetadataOffset && len(v) == 8 {
+			offset = int64(binary.BigEndian.Uint64(v))
+		}
+	})
+	return offset
+}

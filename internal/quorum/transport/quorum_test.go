@@ -1,0 +1,304 @@
+package transport_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"milena/internal/ids"
+	"milena/internal/machine"
+	"milena/internal/quorum"
+)
+
+func TestFiveVotersSurviveTwoKills(t *testing.T) {
+	r := newRig(t, quick)
+	all := r.begin(5)
+	r.write(0, 10, all...)
+	r.same(10, all...)
+	left := all
+	for round := range 2 {
+		m := r.leader(left...)
+		r.kill(m)
+		left = without(left, m)
+		r.write(10+10*round, 10, left...)
+		r.same(20+10*round, left...)
+	}
+	for _, m := range all {
+		if m.node == nil {
+			r.start(m, nil)
+		}
+	}
+	r.same(30, all...)
+	if vs := all[0].node.VoterSet(); len(vs) != 5 || !vs[4].Equal(all[4].voter) {
+		t.Errorf("voters %v", vs)
+	}
+	lead := r.leader(all...)
+	v, epoch, ok := without(all, lead)[0].node.Leader()
+	if !ok || !v.Equal(lead.voter) || epoch != lead.node.Status().Epoch {
+		t.Errorf("leader %v in epoch %d, %v", v, epoch, ok)
+	}
+}
+
+// A voter that lacks what the leader has compacted gets the snapshot over the network.
+func TestLaggingVoterTakesASnapshot(t *testing.T) {
+	r := newRig(t, compacting)
+	all := r.begin(3)
+	lead := r.write(0, 1, all...)
+	late := without(all, lead)[0]
+	r.kill(late)
+	rest := without(all, late)
+	end := 1
+	for ; end < 301; end += 5 {
+		r.write(end, 5, rest...)
+	}
+	r.await(r.leader(rest...), "snapshot", func(s *quorum.Status) bool { return s.LogStart > 100 })
+	r.start(late, nil)
+	r.same(end, all...)
+	if s := late.node.Status(); !s.HasSnapshot || s.LogStart < 100 {
+		t.Errorf("no snapshot was taken: %+v", *s)
+	}
+	r.kill(late) // also after a restart, from snapshot and log
+	r.start(late, nil)
+	r.write(end, 3, all...)
+	r.same(end+3, all...)
+}
+
+// A leader that reaches no majority steps down, and what it had not committed goes.
+func TestCutOffLeaderStepsDown(t *testing.T) {
+	r := newRig(t, quick)
+	all := r.begin(3)
+	old := r.write(0, 5, all...)
+	epoch := old.node.Status().Epoch
+	r.isolate(old, true)
+	r.await(old, "step down", func(s *quorum.Status) bool { return !s.IsLeader })
+	rest := without(all, old)
+	r.write(5, 5, rest...)
+	r.isolate(old, false)
+	r.same(10, all...)
+	if s := old.node.Status(); s.Epoch <= epoch {
+		t.Errorf("epoch %d after %d", s.Epoch, epoch)
+	}
+}
+
+func TestVotersComeAndGo(t *testing.T) {
+	r := newRig(t, compacting)
+	all := r.begin(1)
+	for i := range 40 {
+		r.write(5*i, 5, all...)
+	}
+	for _, id := range []int32{2, 3} { // each gets the snapshot, then the log, then a vote
+		m := r.add(id, 0)
+		r.start(m, nil)
+		if err := r.leader(all...).node.AddVoter(t.Context(), m.voter); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	r.same(200, all...)
+	first := all[0]
+	if err := first.node.RemoveVoter(t.Context(), first.voter.Member); err != nil {
+		t.Fatal(err)
+	}
+	r.await(first, "step down", func(s *quorum.Status) bool { return !s.IsLeader && !s.IsVoter })
+	rest := all[1:]
+	r.write(200, 5, rest...)
+	r.same(205, rest...)
+	// What was removed can come back.
+	if err := r.leader(rest...).node.AddVoter(t.Context(), first.voter); err != nil {
+		t.Fatal(err)
+	}
+	r.same(205, all...)
+	// A node that isn't there never catches up, and leaves no trace.
+	ghost := r.add(9, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	lead := r.leader(all...)
+	if err := lead.node.AddVoter(ctx, ghost.voter); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a node that is away was added: %v", err)
+	}
+	for errors.Is(lead.node.UpdateVoter(t.Context(), first.voter), quorum.ErrChangePending) {
+		if t.Context().Err() != nil {
+			t.Fatal("the change did not end")
+		}
+	}
+	d, err := lead.node.Describe()
+	if err != nil || len(d.Voters) != 3 || len(d.Observers) != 0 {
+		t.Errorf("voters %v observers %v: %v", d.Voters, d.Observers, err)
+	}
+	for _, v := range d.Voters {
+		if v.EndOffset != 205 || v.LastFetch.IsZero() || v.LastCaughtUp.IsZero() {
+			t.Errorf("voter %+v", v)
+		}
+	}
+}
+
+// A controller with a wiped disk is another member: with its old id it is refused, and
+// with auto join it takes the place of the lost one.
+func TestWipedDiskIsAnotherMember(t *testing.T) {
+	r := newRig(t, quick)
+	all := r.begin(3)
+	lead := r.write(0, 5, all...)
+	lost := without(all, lead)[0]
+	r.kill(lost)
+	wiped := r.add(lost.id, 1)
+	wiped.join = true
+	r.start(wiped, nil)
+	now := append(without(all, lost), wiped)
+	r.await(wiped, "vote", func(s *quorum.Status) bool { return s.IsVoter })
+	r.write(5, 5, now...)
+	r.same(10, now...)
+	want := []quorum.Member{}
+	for _, m := range now {
+		want = append(want, m.voter.Member)
+	}
+	slices.SortFunc(want, func(a, b quorum.Member) int { return int(a.ID - b.ID) })
+	if got := lead.node.Voters(); !slices.Equal(got, want) {
+		t.Errorf("voters %v, want %v", got, want)
+	}
+}
+
+// A voter that comes back at another address is reached there, and the voter set says so.
+func TestVoterMoves(t *testing.T) {
+	r := newRig(t, quick)
+	all := r.begin(3)
+	lead := r.write(0, 5, all...)
+	mover := without(all, lead)[0]
+	r.kill(mover)
+	fresh := r.add(mover.id, 0)
+	fresh.mem = mover.mem
+	r.start(fresh, nil)
+	now := append(without(all, mover), fresh)
+	r.write(5, 5, now...)
+	r.same(10, now...)
+	for _, m := range now {
+		r.await(m, "new endpoint", func(*quorum.Status) bool {
+			return slices.ContainsFunc(m.node.VoterSet(), fresh.voter.Equal)
+		})
+	}
+}
+
+func TestResignMovesTheLeadership(t *testing.T) {
+	r := newRig(t, nil) // an election by time-out takes longer than this test
+	all := r.begin(3)
+	lead := r.write(0, 5, all...)
+	begin := time.Now()
+	if err := lead.node.Resign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	next := r.leader(without(all, lead)...)
+	if took := time.Since(begin); took > 400*time.Millisecond {
+		t.Errorf("handed over after %v", took)
+	}
+	if err := lead.node.Resign(t.Context()); err != nil || next == lead {
+		t.Errorf("resigning again: %v", err)
+	}
+}
+
+// Static voters have no directory ids, are given at each start, and stay.
+func TestStaticVoters(t *testing.T) {
+	r := newRig(t, quick)
+	var all []*member
+	var first []quorum.Voter
+	for id := range int32(3) {
+		m := r.add(id+1, 0)
+		all = append(all, m)
+		first = append(first, quorum.Voter{Member: quorum.Member{ID: id + 1}, Endpoints: m.voter.Endpoints})
+	}
+	for _, m := range all {
+		r.start(m, first)
+	}
+	lead := r.write(0, 5, all...)
+	if !lead.node.Static() || lead.node.Self().Directory != (ids.UUID{}) {
+		t.Errorf("static %v, self %v", lead.node.Static(), lead.node.Self())
+	}
+	if err := lead.node.AddVoter(t.Context(), quorum.Voter{Member: quorum.Member{ID: 7}}); !errors.Is(err, quorum.ErrStatic) {
+		t.Errorf("a static voter was added: %v", err)
+	}
+	mover := without(all, lead)[0]
+	r.kill(mover)
+	if _, err := quorum.Open(quorum.Options{FS: mover.mem, Dir: "/meta/quorum", Self: mover.voter.Member, Voters: first[:2], Fatal: func(error) {}}); err == nil {
+		t.Error("another list of voters was accepted")
+	}
+	r.start(mover, first)
+	r.write(5, 5, all...)
+	r.same(10, all...)
+}
+
+// The leader knows who reads the log at a follower.
+func TestObserversAreToldToTheLeader(t *testing.T) {
+	r := newRig(t, quick)
+	all := r.begin(3)
+	lead := r.write(0, 5, all...)
+	reader := quorum.Member{ID: 42}
+	for found := false; !found; {
+		without(all, lead)[0].node.Observed(reader, 3)
+		d, err := lead.node.Describe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(d.Observers, func(o quorum.Replica) bool { return o.Member == reader })
+		if found = i >= 0; found && (d.Observers[i].EndOffset != 3 || time.Since(d.Observers[i].LastFetch) > 10*time.Second) {
+			t.Errorf("observer %+v", d.Observers[i])
+		}
+		if t.Context().Err() != nil {
+			t.Fatal("the leader never heard of the reader")
+		}
+	}
+}
+
+// A restored quorum takes new voters, and nothing from one of the old quorum.
+func TestRestoredQuorumGrows(t *testing.T) {
+	r := newRig(t, quick)
+	var content bytes.Buffer
+	err := quorum.EncodeRecords(&content, 7, func(yield func(machine.Record) bool) {
+		for i := range 5 {
+			if !yield(machine.Record{Value: fmt.Appendf(nil, "record %d", i)}) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := r.add(1, 0)
+	if err := quorum.Restore(first.mem, "/meta/quorum", quorum.Restored{
+		ID: quorum.SnapshotID{EndOffset: 5, Epoch: 7}, Voters: []quorum.Voter{first.voter}, Generation: 99, Content: &content,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.start(first, nil)
+	all := []*member{first}
+	r.write(5, 5, all...)
+	for _, id := range []int32{2, 3} {
+		m := r.add(id, 0)
+		r.start(m, nil)
+		if err := r.leader(all...).node.AddVoter(t.Context(), m.voter); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	r.write(10, 5, all...)
+	r.same(15, all...)
+	if s := all[2].node.Status(); s.Generation != 99 || s.Epoch <= 7 {
+		t.Errorf("the added voter has %+v", *s)
+	}
+	// One that holds the old quorum's log isn't heard.
+	old := r.add(4, 0)
+	if err := quorum.Format(old.mem, "/meta/quorum", []quorum.Voter{old.voter, first.voter}); err != nil {
+		t.Fatal(err)
+	}
+	r.start(old, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := r.leader(all...).node.AddVoter(ctx, old.voter); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a voter of another quorum was added: %v", err)
+	}
+	if s := old.node.Status(); s.HasLeader || s.Generation != 0 {
+		t.Errorf("the old quorum's voter follows: %+v", *s)
+	}
+	r.write(15, 5, all...)
+}

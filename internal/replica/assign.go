@@ -1,0 +1,123 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"milena/internal/api"
+	"milena/internal/ids"
+	"milena/internal/logdir"
+	"milena/internal/meta"
+)
+
+// assigner tells the controller in which directories replicas are, where the
+// metadata says another (KIP-858). It repeats until the metadata agrees.
+type assigner struct {
+	mu    sync.Mutex
+	wrong map[*Partition]bool
+	wake  chan struct{} // capacity 1: there are entries
+}
+
+func (a *assigner) init() {
+	a.wrong, a.wake = map[*Partition]bool{}, make(chan struct{}, 1)
+}
+
+// check notes whether the metadata has the directory of a replica.
+func (a *assigner) check(m *Manager, p *Partition, mp *meta.Partition) {
+	dir, known := m.whereIs(p), m.assigned(mp)
+	wrong := !dir.IsZero() && slices.Contains(mp.Replicas, m.opts.NodeID) && known != dir
+	if dir == ids.LostDir && !known.IsReserved() {
+		wrong = false // the controller knows that this directory is offline
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !wrong {
+		delete(a.wrong, p)
+		return
+	}
+	a.wrong[p] = true
+	poke(a.wake)
+}
+
+func (a *assigner) run(ctx context.Context, m *Manager) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake:
+		}
+		for a.send(ctx, m) > 0 && ctx.Err() == nil {
+			pause(ctx, 10*controllerBackoff)
+		}
+	}
+}
+
+// whereIs is the directory of a replica, ids.LostDir if that is offline, and zero
+// if there is no log.
+func (m *Manager) whereIs(p *Partition) ids.UUID {
+	switch gone := p.st.Load().gone; {
+	case errors.Is(gone, logdir.ErrOffline):
+		return ids.LostDir
+	case gone != nil:
+		return ids.Zero
+	}
+	return m.opts.Dirs.DirOf(p.topic.name, p.index)
+}
+
+// send tells of all that is wrong and returns how much there was: the metadata
+// says later what came of it.
+func (a *assigner) send(ctx context.Context, m *Manager) int {
+	a.mu.Lock()
+	list := make([]*Partition, 0, len(a.wrong))
+	for p := range a.wrong {
+		if m.whereIs(p).IsZero() {
+			delete(a.wrong, p)
+			continue
+		}
+		list = append(list, p)
+	}
+	a.mu.Unlock()
+	if len(list) == 0 {
+		return 0
+	}
+	req := kmsg.NewPtrAssignReplicasToDirsRequest()
+	req.BrokerID, req.BrokerEpoch = m.opts.NodeID, m.opts.BrokerEpoch()
+	byDir := map[ids.UUID]map[ids.UUID][]int32{}
+	for _, p := range list {
+		dir := m.whereIs(p)
+		if byDir[dir] == nil {
+			byDir[dir] = map[ids.UUID][]int32{}
+		}
+		byDir[dir][p.topic.id] = append(byDir[dir][p.topic.id], p.index)
+	}
+	for dir, topics := range byDir {
+		d := kmsg.NewAssignReplicasToDirsRequestDirectory()
+		d.ID = dir
+		for id, parts := range topics {
+			t := kmsg.NewAssignReplicasToDirsRequestDirectoryTopic()
+			t.TopicID = id
+			for _, i := range parts {
+				tp := kmsg.NewAssignReplicasToDirsRequestDirectoryTopicPartition()
+				tp.Partition = i
+				t.Partitions = append(t.Partitions, tp)
+			}
+			d.Topics = append(d.Topics, t)
+		}
+		req.Directories = append(req.Directories, d)
+	}
+	ctx, cancel := context.WithTimeout(ctx, controllerTimeout)
+	defer cancel()
+	msg, err := m.opts.Controller.Call(ctx, req)
+	if err != nil {
+		m.log.Debug("AssignReplicasToDirs failed", "replicas", len(list), "error", err)
+		return len(list)
+	}
+	if code := api.Code(msg.(*kmsg.AssignReplicasToDirsResponse).ErrorCode); code != api.NoError {
+		m.log.Debug("AssignReplicasToDirs refused", "replicas", len(list), "code", code.Name())
+	}
+	return len(list)
+}

@@ -1,0 +1,268 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"milena/internal/api"
+	"milena/internal/logdir"
+	"milena/internal/partlog"
+)
+
+// mover moves replicas between log directories (AlterReplicaLogDirs, KIP-113):
+// each is copied beside its own work into a future log, which takes its place
+// once it has everything.
+type mover struct {
+	mu    sync.Mutex
+	moves map[*Partition]*move
+	wake  chan struct{} // capacity 1: there are moves
+	quota quota
+}
+
+// move is one replica on its way.
+type move struct {
+	p      *Partition
+	future *partlog.Log
+	// restart is set by a truncation of the replica: the copy begins anew.
+	restart atomic.Bool
+	begun   bool // the copy has begun at the log start
+}
+
+// moveDirs is what a mover needs of the log directories; *logdir.Set has it.
+type moveDirs interface {
+	Prefer(topic string, partition int32, path string) error
+	CreateFuture(topic string, partition int32, path string) (*partlog.Log, error)
+	Promote(future *partlog.Log) (*partlog.Log, error)
+	DropFuture(future *partlog.Log)
+}
+
+var _ moveDirs = (*logdir.Set)(nil)
+
+const (
+	// moveBytes is how much is copied at once: no truncation and no change of
+	// leadership comes in between.
+	moveBytes = 1 << 20
+	// moveBackoff is the pause after an error, and of a move that has to wait.
+	moveBackoff = 100 * time.Millisecond
+)
+
+func (v *mover) init() {
+	v.moves, v.wake = map[*Partition]*move{}, make(chan struct{}, 1)
+}
+
+// SetMoveRate sets replica.alter.log.dirs.io.max.bytes.per.second;
+// math.MaxInt64: none.
+func (m *Manager) SetMoveRate(bytesPerSec int64) { m.moves.quota.set(bytesPerSec) }
+
+// MoveLog moves a replica to the log directory with that path, or gives up a
+// move if it is there. One that isn't on this broker yet is made there when it
+// comes: then the error is REPLICA_NOT_AVAILABLE. Others are LOG_DIR_NOT_FOUND
+// and KAFKA_STORAGE_ERROR.
+func (m *Manager) MoveLog(topic string, partition int32, path string) error {
+	dirs, ok := m.opts.Dirs.(moveDirs)
+	if !ok {
+		return api.Errorf(api.UnsupportedVersion, "these log directories can't move logs")
+	}
+	p, err := m.Get(topic, partition)
+	if code, _ := api.CodeOf(err); code == api.UnknownTopicOrPartition || code == api.NotLeaderOrFollower {
+		if err := dirs.Prefer(topic, partition, path); err != nil {
+			return err
+		}
+		return api.Errorf(api.ReplicaNotAvailable, "this broker has no replica of %s-%d; if it gets one, that will be in %s", topic, partition, path)
+	}
+	if err != nil {
+		return err
+	}
+	m.moves.mu.Lock()
+	delete(m.moves.moves, p)
+	m.moves.mu.Unlock()
+	p.moving.Store(nil)
+	future, err := dirs.CreateFuture(topic, partition, path)
+	if err != nil || future == nil {
+		return err
+	}
+	mv := &move{p: p, future: future}
+	p.moving.Store(mv)
+	m.moves.mu.Lock()
+	m.moves.moves[p] = mv
+	m.moves.mu.Unlock()
+	poke(m.moves.wake)
+	return nil
+}
+
+// list is the moves under way, in a fixed order.
+func (v *mover) list() []*move {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make([]*move, 0, len(v.moves))
+	for _, mv := range v.moves {
+		out = append(out, mv)
+	}
+	slices.SortFunc(out, func(a, b *move) int {
+		return cmp.Or(cmp.Compare(a.p.topic.name, b.p.topic.name), cmp.Compare(a.p.index, b.p.index))
+	})
+	return out
+}
+
+func (v *mover) forget(mv *move) {
+	v.mu.Lock()
+	if v.moves[mv.p] == mv {
+		delete(v.moves, mv.p)
+	}
+	v.mu.Unlock()
+	mv.p.moving.CompareAndSwap(mv, nil)
+}
+
+func (v *mover) run(ctx context.Context, m *Manager) {
+	dirs, ok := m.opts.Dirs.(moveDirs)
+	if !ok {
+		return
+	}
+	for ctx.Err() == nil {
+		list := v.list()
+		if len(list) == 0 {
+			select {
+			case <-ctx.Done():
+			case <-v.wake:
+			}
+			continue
+		}
+		for _, mv := range list {
+			if ctx.Err() != nil {
+				return
+			}
+			switch done, err := m.moveStep(mv, dirs); {
+			case done:
+				v.forget(mv)
+			case err != nil:
+				m.log.Warn("move of a replica to another log directory is held up", "topic", mv.p.topic.name, "partition", mv.p.index, "to", mv.future.Dir(), "error", err)
+				pause(ctx, moveBackoff)
+			}
+		}
+		for v.quota.exceeded(time.Now()) && ctx.Err() == nil {
+			pause(ctx, moveBackoff)
+		}
+	}
+}
+
+// moveStep copies a piece of a replica, or puts the copy in its place. done
+// says that there is nothing left to do for the move.
+func (m *Manager) moveStep(mv *move, dirs moveDirs) (done bool, err error) {
+	p := mv.p
+	p.mu.RLock()
+	gone := p.st.Load().gone != nil
+	var all bool
+	var n int
+	if !gone {
+		all, n, err = mv.copy()
+	}
+	p.mu.RUnlock()
+	m.moves.quota.use(n, time.Now())
+	switch {
+	case gone, errors.Is(err, partlog.ErrClosed):
+		dirs.DropFuture(mv.future)
+		return true, nil
+	case err != nil || !all:
+		return false, err
+	}
+	if err := mv.future.Flush(-1); err != nil { // most of it, before appends have to wait
+		return false, err
+	}
+	return m.promote(mv, dirs)
+}
+
+// copy copies up to moveBytes and reports whether the copy has everything.
+// p.mu is held.
+func (mv *move) copy() (all bool, n int, err error) {
+	from, to := mv.p.l(), mv.future
+	if mv.restart.Swap(false) || to.EndOffset() < from.StartOffset() {
+		mv.begun = false
+	}
+	off := to.EndOffset()
+	if !mv.begun {
+		off = from.StartOffset()
+	}
+	end := from.EndOffset()
+	if off >= end {
+		if !mv.begun || off > end {
+			err = to.TruncateFullyAndStartAt(end)
+			mv.begun = err == nil
+		}
+		return err == nil, 0, err
+	}
+	info, err := from.Read(off, moveBytes, end, true)
+	if err != nil {
+		return false, 0, err
+	}
+	defer info.Release()
+	if info.Bytes == 0 { // nothing but a gap up to the end
+		return mv.begun, 0, nil
+	}
+	if !mv.begun {
+		if err := to.TruncateFullyAndStartAt(info.FirstOffset); err != nil {
+			return false, 0, err
+		}
+	}
+	for _, s := range info.Spans {
+		buf, err := s.Bytes()
+		if err == nil {
+			_, err = to.AppendAsIs(buf, partlog.AppendOptions{MaxEpoch: -1, Origin: partlog.OriginReplication})
+		}
+		if err != nil {
+			return false, n, err
+		}
+		n += len(buf)
+	}
+	mv.begun = true
+	if start := from.StartOffset(); start > to.StartOffset() && start <= to.EndOffset() {
+		if _, err := to.AdvanceStart(start); err != nil {
+			return false, n, err
+		}
+	}
+	to.UpdateHighWatermark(min(mv.p.hw.Load(), to.EndOffset()))
+	return to.EndOffset() >= end, n, nil
+}
+
+// promote puts the copy in the replica's place, unless much was appended since.
+func (m *Manager) promote(mv *move, dirs moveDirs) (done bool, err error) {
+	p := mv.p
+	p.mu.Lock()
+	if p.st.Load().gone != nil {
+		p.mu.Unlock()
+		return false, nil // the next step sees it
+	}
+	all, _, err := mv.copy()
+	if err != nil || !all {
+		p.mu.Unlock()
+		return false, err
+	}
+	if start := p.l().StartOffset(); start > mv.future.StartOffset() {
+		if _, err := mv.future.AdvanceStart(start); err != nil {
+			p.mu.Unlock()
+			return false, err
+		}
+	}
+	l, err := dirs.Promote(mv.future)
+	if err == nil {
+		l.UpdateHighWatermark(p.hw.Load())
+		p.lp.Store(l)
+	}
+	p.mu.Unlock()
+	if err != nil {
+		p.retire(p.storageError(err))
+		m.tellFollowed(p)
+		return true, err
+	}
+	p.touchAll()
+	if mt := m.Image().TopicByID(p.topic.id); mt != nil {
+		if mp := mt.Partition(p.index); mp != nil {
+			m.assign.check(m, p, mp)
+		}
+	}
+	return true, nil
+}

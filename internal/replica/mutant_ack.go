@@ -1,0 +1,5 @@
+//go:build mutant_ack
+
+package replica
+
+const mutant = "ack"

@@ -1,0 +1,5 @@
+//go:build mutant_epoch
+
+package replica
+
+const mutant = "epoch"

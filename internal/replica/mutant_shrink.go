@@ -1,0 +1,5 @@
+//go:build mutant_shrink
+
+package replica
+
+const mutant = "shrink"

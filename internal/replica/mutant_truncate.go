@@ -1,0 +1,5 @@
+//go:build mutant_truncate
+
+package replica
+
+const mutant = "truncate"
