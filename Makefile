@@ -3,15 +3,19 @@ GO      ?= go
 LINT    := .cache/bin/golangci-lint
 LINT_V  := v2.15.0
 T       ?= 30m
+SEEDS   ?= 200
+FROM    ?= 1
+MINUTES ?= 10
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: build test lint interop bench fuzz clean
+.PHONY: build test lint sim sim-mutants interop chaos bench fuzz clean
 
 build: ## bin/milena, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/milena ./cmd/milena
 
 test: ## every unit, property and in-process test, fuzz corpora replayed
 	$(GO) test -race ./...
+	$(GO) test -tags synctests ./internal/sim -run TestNodes
 
 lint: $(LINT)
 	$(GO) vet ./...
@@ -20,9 +24,19 @@ lint: $(LINT)
 $(LINT):
 	GOBIN=$(CURDIR)/.cache/bin $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_V)
 
+sim: ## clusters in virtual time: SEEDS of the cores, a tenth as many of whole nodes, from FROM on (make sim SEEDS=1000 FROM=1)
+	$(GO) test -tags synctests ./internal/sim -count=1 -timeout 0 -run 'TestCores|TestNodes' -sim.seeds=$(SEEDS) -sim.from=$(FROM) -sim.nodeseeds=$$(($(SEEDS) / 10)) -sim.nodefrom=$(FROM)
+
+sim-mutants: ## each deliberate fault must be caught within 500 seeds of the cores
+	test/sim-mutants.sh
+
 interop: build ## against Apache Kafka, librdkafka, kafka-python, franz-go, sarama, kcat
 	test/interop/setup.sh
 	$(GO) run ./test/interop
+
+chaos: ## three real nodes with kill -9, network partitions and full disks, as root (make chaos MINUTES=10 SEED=7)
+	test/interop/setup.sh
+	$(GO) run ./test/chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 bench: build ## CPU seconds per GB and memory of the broker; micro benchmarks with allocations
 	$(GO) run ./test/bench

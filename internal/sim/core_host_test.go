@@ -1,0 +1,144 @@
+package sim
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"milena/internal/disk"
+	"milena/internal/ids"
+	"milena/internal/logdir"
+)
+
+// host is a machine: a disk that survives, and while it is up a broker and, on the first few, a controller.
+type host struct {
+	c    *cores
+	id   int
+	fs   *disk.Mem
+	up   bool
+	gen  int // starts so far
+	ctl  *ctl
+	brk  *broker
+	busy bool // it shuts down or is about to start
+}
+
+// live guards fn: it runs only while the host hasn't stopped since.
+func (h *host) live(fn func()) func() {
+	gen := h.gen
+	return func() {
+		if h.up && h.gen == gen && len(h.c.failed) == 0 {
+			fn()
+		}
+	}
+}
+
+// stop says how a host ends.
+type stop int
+
+const (
+	kill  stop = iota // the process ends, what it wrote is there
+	power             // unflushed bytes are gone
+	torn              // as power, and writes under way are there in part
+	leave             // in order, after a controlled shutdown
+	numStops
+)
+
+func (s stop) String() string { return [...]string{"kill", "power", "torn", "leave"}[s] }
+
+// end ends the host's process at once.
+func (h *host) end(how stop) {
+	if !h.up {
+		return
+	}
+	h.c.logf("host %d: %s", h.id, how)
+	if how == leave {
+		h.brk.close()
+		if h.ctl != nil {
+			_ = h.ctl.m.Close()
+		}
+	}
+	h.up, h.ctl, h.brk = false, nil, nil
+	h.gen++
+	switch how {
+	case kill, leave:
+		h.fs.Kill()
+	case power:
+		h.fs.Crash()
+	case torn:
+		h.fs.CrashTorn()
+	}
+	h.c.check.stopped(h.id, how)
+}
+
+// start starts the host's process.
+func (h *host) start() {
+	if h.up {
+		return
+	}
+	h.c.logf("host %d: start", h.id)
+	h.up, h.busy = true, false
+	h.gen++
+	var err error
+	if h.id < h.c.controllers {
+		if h.ctl, err = startCtl(h.c, h); err != nil {
+			h.c.failf("the controller of host %d doesn't start: %v", h.id, err)
+			return
+		}
+	}
+	if h.brk, err = startBroker(h.c, h); err != nil {
+		h.c.failf("the broker of host %d doesn't start: %v", h.id, err)
+	}
+}
+
+// leave shuts the host down in order: its leaderships move first.
+func (h *host) leave() {
+	h.busy = true
+	h.brk.wantShutdown = true
+	h.c.logf("host %d: wants to shut down", h.id)
+	h.c.after(5*time.Second, h.live(func() { h.end(kill) })) // the operator loses patience
+}
+
+func dirID(id int) ids.UUID { return ids.UUID{0: 8, 15: byte(id + 1)} }
+
+// format prepares a new host's disk.
+func (h *host) format() error {
+	return logdir.Format(logdir.FormatOptions{
+		FS: h.fs, Dirs: []string{"/data"}, NodeID: int32(h.id), ClusterID: clusterID,
+		NewID: func() (ids.UUID, error) { return dirID(h.id), nil },
+	})
+}
+
+// logger writes what the code under test logs to the event log.
+func (c *cores) logger(h *host) *slog.Logger { return c.loggerOf(h, c.logf) }
+
+// loaderLogger is for the log directories, which load their logs side by side, in any order.
+func (c *cores) loaderLogger(h *host) *slog.Logger {
+	var mu sync.Mutex
+	return c.loggerOf(h, func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		c.notef(format, args...)
+	})
+}
+
+func (c *cores) loggerOf(h *host, logf func(string, ...any)) *slog.Logger {
+	return slog.New(slog.NewTextHandler(logWriter{logf, h}, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+type logWriter struct {
+	logf func(format string, args ...any)
+	h    *host
+}
+
+func (w logWriter) Write(p []byte) (int, error) {
+	w.logf("host %d: | %s", w.h.id, string(p[:max(len(p)-1, 0)]))
+	return len(p), nil
+}
+
+func tpName(topic string, partition int32) string { return fmt.Sprintf("%s-%d", topic, partition) }
