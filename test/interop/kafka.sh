@@ -28,6 +28,9 @@ case "$name" in
   broker-api-versions) main=org.apache.kafka.tools.BrokerApiVersionsCommand ;;
   features) main=org.apache.kafka.tools.FeatureCommand ;;
   cluster) main=org.apache.kafka.tools.ClusterTool ;;
+  metadata-quorum) main=org.apache.kafka.tools.MetadataQuorumCommand ;;
+  reassign-partitions) main=org.apache.kafka.tools.reassign.ReassignPartitionsCommand ;;
+  leader-election) main=org.apache.kafka.tools.LeaderElectionCommand ;;
   *) echo "kafka.sh: no command $name; see the list in this file" >&2; exit 2 ;;
 esac
 # A heap of its own keeps several JVMs on a small machine from claiming a quarter of it each.

@@ -48,7 +48,9 @@ func allParts() []partSpec {
 		{"sarama", false, runSarama, 5 * time.Minute},
 		{"kcat", false, runKcat, 2 * time.Minute},
 		{"dump-log", false, runDumpLog, 4 * time.Minute},
+		{"cluster-tools", false, runClusterTools, 15 * time.Minute},
 		{"mirror-kafka", true, runMirrorKafka, 30 * time.Minute},
+		{"cluster-mirror", true, runClusterMirror, 8 * time.Minute},
 		{"bad-input", true, runBadInput, 6 * time.Minute},
 	}
 }

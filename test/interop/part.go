@@ -146,10 +146,10 @@ func (p *part) toolWith(ctx context.Context, base peertest.Command, b *peertest.
 	return out.Stdout, err
 }
 
-// admin is a client for looking at what a client under test did.
-func (p *part) admin(addr string) (*kadm.Client, error) {
+// admin is a client for looking at what a client under test did; addrs are a bootstrap list.
+func (p *part) admin(addrs string) (*kadm.Client, error) {
 	// The client caches metadata for as long as the minimum age.
-	cl, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.MetadataMinAge(100*time.Millisecond))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(addrs, ",")...), kgo.MetadataMinAge(100*time.Millisecond))
 	if err != nil {
 		return nil, err
 	}
