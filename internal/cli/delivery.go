@@ -24,6 +24,9 @@ type acks struct {
 	// waiting are the lines under way from first on; those that were answered leave when all before them have.
 	waiting []waiting
 	first   int
+	// next is the line after the last that was sent; stopped says that none is sent any more.
+	next    int
+	stopped bool
 }
 
 type waiting struct {
@@ -36,14 +39,27 @@ type partitionOf struct {
 	partition int32
 }
 
-// sent notes that a line is on its way. Lines come in order.
-func (k *acks) sent(line int, now time.Time) {
+// sent notes that a line is on its way. Lines come in order. After stop it reports false, and the line must not be sent.
+func (k *acks) sent(line int, now time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.stopped {
+		return false
+	}
+	k.next = line + 1
 	if len(k.waiting) == 0 {
 		k.first = line
 	}
 	k.waiting = append(k.waiting, waiting{since: now})
+	return true
+}
+
+// stop ends the sending before the input has ended: what is in it from the next line on was not written.
+func (k *acks) stop() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stopped = true
+	return &exitError{ExitFailed, fmt.Errorf("record %d of standard input was not acknowledged: interrupted before the end of the input", max(k.next, 1))}
 }
 
 // done notes what became of a line's record.

@@ -116,7 +116,7 @@ func (f *produceFlags) sendUntil(ctx context.Context, in io.Reader, cl *kgo.Clie
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return nil
+		return out.stop()
 	}
 }
 
@@ -136,8 +136,13 @@ func (f *produceFlags) send(ctx context.Context, in io.Reader, cl *kgo.Client, t
 		if err := f.fill(rec, line); err != nil {
 			return err
 		}
-		out.sent(line, time.Now())
+		if !out.sent(line, time.Now()) {
+			break
+		}
 		cl.Produce(ctx, rec, func(r *kgo.Record, err error) { out.done(line, partitionOf{r.Topic, r.Partition}, err) })
+	}
+	if ctx.Err() != nil {
+		return out.stop()
 	}
 	return nil
 }

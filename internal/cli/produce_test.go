@@ -51,6 +51,21 @@ func TestProduceInterrupted(t *testing.T) {
 	}
 }
 
+// An interrupt that comes while no record is under way doesn't make the rest of the input a success.
+func TestProduceInterruptedBetweenRecords(t *testing.T) {
+	k := &acks{}
+	if err := k.stop(); err == nil || !strings.Contains(err.Error(), "record 1 of") || k.sent(1, time.Now()) {
+		t.Errorf("stopped before the first record: %v", err)
+	}
+	k = &acks{}
+	if !k.sent(1, time.Now()) || !k.sent(2, time.Now()) {
+		t.Fatal("records can't be sent")
+	}
+	if err := k.stop(); err == nil || !strings.Contains(err.Error(), "record 3 of") || k.sent(3, time.Now()) {
+		t.Errorf("stopped after two records: %v", err)
+	}
+}
+
 // run is a command line under way.
 type run struct {
 	code        chan ExitCode

@@ -430,9 +430,17 @@ func TestSessionSuspendsAndResumes(t *testing.T) {
 			return resp
 		}
 		begun := time.Now()
+		var mu sync.Mutex
 		var events []string
 		note := func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
 			events = append(events, fmt.Sprintf("%s at %.1f s", what, time.Since(begun).Seconds()))
+		}
+		noted := func() string {
+			mu.Lock()
+			defer mu.Unlock()
+			return fmt.Sprint(events)
 		}
 		s := NewSession(SessionOptions{NodeID: 1, ClusterID: "c", Controller: c, Follower: f, PreviousEpoch: -1, Heartbeat: 2 * time.Second, Timeout: 9 * time.Second,
 			Suspend: func(string) { note("suspended") }, Resume: func() { note("resumed") }})
@@ -449,23 +457,23 @@ func TestSessionSuspendsAndResumes(t *testing.T) {
 			f()
 		}
 		at(3) // it is answered as unfenced, but its own metadata isn't there yet
-		if len(events) != 0 {
-			t.Errorf("before the metadata shows it: %v", events)
+		if got := noted(); got != "[]" {
+			t.Errorf("before the metadata shows it: %s", got)
 		}
 		imageOf(f, 11, 10, false)
 		at(5)                           // heartbeats at 0, 2, 4
 		set(func() { answers = false }) // the last answered one was sent at 4
 		at(12.9)                        // 4 + 9 = 13
 		set(func() {})                  // a point in time with nothing new
-		before := fmt.Sprint(events)    // only resumed so far
+		before := noted()               // only resumed so far
 		at(14)                          // suspended at 13
 		set(func() { answers, offset = true, 12 })
 		at(18) // answered again, but the metadata has moved on to 12
-		middle := fmt.Sprint(events)
+		middle := noted()
 		imageOf(f, 12, 10, false)
 		at(19)
-		if before != "[resumed at 3.0 s]" || middle != "[resumed at 3.0 s suspended at 13.0 s]" || fmt.Sprint(events) != "[resumed at 3.0 s suspended at 13.0 s resumed at 18.0 s]" {
-			t.Errorf("%s, %s, %v", before, middle, events)
+		if before != "[resumed at 3.0 s]" || middle != "[resumed at 3.0 s suspended at 13.0 s]" || noted() != "[resumed at 3.0 s suspended at 13.0 s resumed at 18.0 s]" {
+			t.Errorf("%s, %s, %s", before, middle, noted())
 		}
 		cancel()
 		<-done
