@@ -212,7 +212,7 @@ func (c *Conn) noteMalformed(err error) {
 // logMalformed counts a request that makes no sense, and logs it unless one was logged a moment ago.
 func (c *Conn) logMalformed(msg string, err error) {
 	c.srv.metrics.malformed.WithLabelValues(c.listener.Name).Inc()
-	held, pass := c.srv.malformed.pass(c.srv.now())
+	held, pass := c.srv.malformed.pass(c.srv.now(), err.Error())
 	if !pass {
 		return
 	}

@@ -1,26 +1,37 @@
 package server
 
 import (
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
-// quietFor is how long nothing more is logged of what any client can cause, after a line about it.
-const quietFor = time.Second
+// How much is logged of what any client can cause: in each quietFor at most quietKinds lines, and each text once.
+const (
+	quietFor   = time.Second
+	quietKinds = 50
+)
 
-// quiet keeps strangers from filling the log: it lets one line a second through and counts what it holds back. The metrics
-// count them all.
+// quiet keeps strangers from filling the log: what is said twice within a second is held back the second time. The metrics
+// count all of it.
 type quiet struct {
-	next atomic.Int64 // Server.now from which a line may be written
-	held atomic.Int64
+	mu    sync.Mutex
+	until int64 // Server.now at which all may be said again
+	said  map[string]bool
+	held  int64
 }
 
-// pass says whether a line may be written at now, and how many were held back since the last.
-func (q *quiet) pass(now int64) (held int64, ok bool) {
-	next := q.next.Load()
-	if now < next || !q.next.CompareAndSwap(next, now+int64(quietFor)) {
-		q.held.Add(1)
+// pass says whether a line with this text may be written at now, and how many were held back since the last that was.
+func (q *quiet) pass(now int64, text string) (held int64, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if now >= q.until || q.said == nil {
+		q.until, q.said = now+int64(quietFor), map[string]bool{}
+	}
+	if q.said[text] || len(q.said) >= quietKinds {
+		q.held++
 		return 0, false
 	}
-	return q.held.Swap(0), true
+	q.said[text] = true
+	held, q.held = q.held, 0
+	return held, true
 }

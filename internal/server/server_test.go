@@ -483,27 +483,39 @@ func TestDecodeOfGarbage(t *testing.T) {
 	}
 }
 
-// A flood of nonsense is one line a second in the log, which says how much it leaves out; all of it is counted.
+// A flood of nonsense is a line a second and kind in the log, which says how much it leaves out; all of it is counted.
 func TestMalformedRequestsDoNotFloodTheLog(t *testing.T) {
 	var q quiet
-	for range 3 {
-		q.pass(1)
+	const now = int64(time.Hour)
+	for i := range 3 {
+		if _, ok := q.pass(now, "a"); ok != (i == 0) {
+			t.Errorf("time %d: %v", i, ok)
+		}
 	}
-	if held, ok := q.pass(int64(time.Second)); ok {
-		t.Errorf("a second line within a second, %d left out", held)
+	if held, ok := q.pass(now+int64(quietFor)-1, "b"); !ok || held != 2 {
+		t.Errorf("another kind: %v, %d left out, want 2", ok, held)
 	}
-	if held, ok := q.pass(int64(time.Second) + 1); !ok || held != 3 {
-		t.Errorf("after a second: %v, %d left out, want 3", ok, held)
+	if held, ok := q.pass(now+int64(quietFor), "a"); !ok || held != 0 {
+		t.Errorf("after a second: %v, %d left out", ok, held)
+	}
+	said := 0
+	for i := range 2 * quietKinds {
+		if _, ok := q.pass(now+int64(quietFor), fmt.Sprint(i)); ok {
+			said++
+		}
+	}
+	if said != quietKinds-1 {
+		t.Errorf("%d more kinds within a second", said)
 	}
 
 	r := start(t, false, heartbeats, nil)
-	for range 50 {
+	for range 60 {
 		c := r.dial()
 		send(t, c, []byte{0xff, 0xff, 0xff, 0xff})
 		expectClosed(t, c)
 	}
 	until(t, "they are counted", func() bool {
-		return r.metric("kafka_server_socket_server_metrics_malformed_requests_total") == 50
+		return r.metric("kafka_server_socket_server_metrics_malformed_requests_total") == 60
 	})
 	if n := strings.Count(r.logs.String(), "malformed request"); n == 0 || n > 10 {
 		t.Errorf("%d lines in the log", n)
