@@ -128,56 +128,32 @@ func (f *Follower) fetchSnapshot(ctx context.Context, endOffset int64, epoch int
 	}
 	var data []byte
 	for {
-		p, err := f.fetchSnapshotPart(ctx, from, endOffset, epoch, int64(len(data)))
+		part, size, err := f.fetchSnapshotPart(ctx, from, endOffset, epoch, int64(len(data)))
 		if err != nil {
 			return nil, fmt.Errorf("snapshot at offset %d: %w", endOffset, err)
 		}
-		if p.Position != int64(len(data)) {
-			return nil, fmt.Errorf("snapshot at offset %d: asked for position %d, got %d", endOffset, len(data), p.Position)
-		}
-		data = append(data, p.Bytes...)
+		data = append(data, part...)
 		switch {
-		case int64(len(data)) >= p.Size:
+		case int64(len(data)) >= size:
 			return data, nil
-		case len(p.Bytes) == 0:
-			return nil, fmt.Errorf("snapshot at offset %d ends at %d of %d bytes", endOffset, len(data), p.Size)
+		case len(part) == 0:
+			return nil, fmt.Errorf("snapshot at offset %d ends at %d of %d bytes", endOffset, len(data), size)
 		}
-		data = slices.Grow(data, int(min(p.Size-int64(len(data)), int64(f.o.MaxBytes))))
+		data = slices.Grow(data, int(min(size-int64(len(data)), int64(f.o.MaxBytes))))
 	}
 }
 
-func (f *Follower) fetchSnapshotPart(ctx context.Context, from Caller, endOffset int64, epoch int32, position int64) (*kmsg.FetchSnapshotResponseTopicPartition, error) {
-	req := kmsg.NewPtrFetchSnapshotRequest()
-	req.ClusterID = &f.o.ClusterID
-	req.ReplicaID = f.o.NodeID
-	req.MaxBytes = f.o.MaxBytes
-	part := kmsg.NewFetchSnapshotRequestTopicPartition()
-	part.CurrentLeaderEpoch = -1
-	part.SnapshotID.EndOffset, part.SnapshotID.Epoch = endOffset, epoch
-	part.Position = position
-	topic := kmsg.NewFetchSnapshotRequestTopic()
-	topic.Topic = meta.TopicName
-	topic.Partitions = append(topic.Partitions, part)
-	req.Topics = append(req.Topics, topic)
+func (f *Follower) fetchSnapshotPart(ctx context.Context, from Caller, endOffset int64, epoch int32, position int64) ([]byte, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotPartTimeout)
 	defer cancel()
-	r, err := from.Call(ctx, req)
-	if err != nil {
-		f.moveOn()
-		return nil, err
+	part, size, err := FetchSnapshotPart(ctx, from, SnapshotPart{
+		ClusterID: f.o.ClusterID, Replica: f.o.NodeID, EndOffset: endOffset, Epoch: epoch, Position: position, MaxBytes: f.o.MaxBytes,
+	})
+	var refused *api.Error
+	if err != nil && !errors.As(err, &refused) {
+		f.moveOn() // it can't be reached, or makes no sense
 	}
-	resp, ok := r.(*kmsg.FetchSnapshotResponse)
-	if !ok {
-		return nil, fmt.Errorf("the controller answered FetchSnapshot with %T", r)
-	}
-	if err := codeError(resp.ErrorCode); err != nil {
-		return nil, err
-	}
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return nil, errors.New("the controller's FetchSnapshot answer has not exactly one partition")
-	}
-	p := &resp.Topics[0].Partitions[0]
-	return p, codeError(p.ErrorCode)
+	return part, size, err
 }
 
 // snapshotPartTimeout bounds the wait for a part of a snapshot, up to MaxBytes of it.

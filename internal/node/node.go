@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -253,7 +255,7 @@ func (n *Node) bind(context.Context) error {
 	for _, l := range c.Listeners {
 		ln, err := n.o.Listen("tcp", net.JoinHostPort(l.Host, strconv.Itoa(l.Port)))
 		if err != nil {
-			return fmt.Errorf("listener %s: %w", l.Name, err)
+			return fmt.Errorf("listener %s: %w%s", l.Name, err, advice(err, "listeners, or --listen"))
 		}
 		n.bound = append(n.bound, boundListener{ln, l, slices.Contains(c.ControllerListeners, l.Name)})
 		if a, ok := ln.Addr().(*net.TCPAddr); ok {
@@ -270,6 +272,14 @@ func (n *Node) bind(context.Context) error {
 	return nil
 }
 
+// advice says what to do about an address that can't be listened on.
+func advice(err error, key string) string {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return ": another process listens there: stop it or set " + key
+	}
+	return ""
+}
+
 // startConsole serves health and metrics over HTTP.
 func (n *Node) startConsole(context.Context) error {
 	addr := n.o.Config.HTTPListen
@@ -278,7 +288,7 @@ func (n *Node) startConsole(context.Context) error {
 	}
 	ln, err := n.o.Listen("tcp", addr)
 	if err != nil {
-		return fmt.Errorf("milena.http.listen: %w", err)
+		return fmt.Errorf("milena.http.listen: %w%s", err, advice(err, "milena.http.listen, or --http"))
 	}
 	n.console = console.New(console.Options{Listener: ln, Registry: n.o.Registry, Ready: n.ready, Degraded: n.degraded, Logger: n.log})
 	n.wg.Go(n.console.Serve)

@@ -11,6 +11,7 @@ import (
 	"milena/internal/api"
 	"milena/internal/ids"
 	"milena/internal/meta"
+	"milena/internal/metafollow"
 )
 
 // Caller sends a request to a controller; *peer.Conn is one.
@@ -120,45 +121,18 @@ func fetchLog(ctx context.Context, c Caller, from int64, epoch int32) (*kmsg.Fet
 func fetchSnapshot(ctx context.Context, c Caller, clusterID string, end int64, epoch int32) (*meta.Image, error) {
 	var data []byte
 	for {
-		p, err := fetchSnapshotPart(ctx, c, end, epoch, int64(len(data)))
+		part, size, err := metafollow.FetchSnapshotPart(ctx, c, metafollow.SnapshotPart{
+			ClusterID: clusterID, Replica: -1, EndOffset: end, Epoch: epoch, Position: int64(len(data)), MaxBytes: fetchBytes,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("snapshot at offset %d: %w", end, err)
 		}
-		data = append(data, p.Bytes...)
-		if int64(len(data)) >= p.Size {
+		data = append(data, part...)
+		if int64(len(data)) >= size {
 			return meta.ReadSnapshot(clusterID, data, end, epoch)
 		}
-		if len(p.Bytes) == 0 || p.Size > maxSnapshot {
-			return nil, fmt.Errorf("snapshot at offset %d has %d bytes and ends at %d", end, p.Size, len(data))
+		if len(part) == 0 || size > maxSnapshot {
+			return nil, fmt.Errorf("snapshot at offset %d has %d bytes and ends at %d", end, size, len(data))
 		}
 	}
-}
-
-func fetchSnapshotPart(ctx context.Context, c Caller, end int64, epoch int32, position int64) (*kmsg.FetchSnapshotResponseTopicPartition, error) {
-	req := kmsg.NewPtrFetchSnapshotRequest()
-	req.ReplicaID, req.MaxBytes = -1, fetchBytes
-	part := kmsg.NewFetchSnapshotRequestTopicPartition()
-	part.CurrentLeaderEpoch, part.Position = -1, position
-	part.SnapshotID.EndOffset, part.SnapshotID.Epoch = end, epoch
-	topic := kmsg.NewFetchSnapshotRequestTopic()
-	topic.Topic, topic.Partitions = meta.TopicName, append(topic.Partitions, part)
-	req.Topics = append(req.Topics, topic)
-	r, err := c.Call(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	resp, ok := r.(*kmsg.FetchSnapshotResponse)
-	switch {
-	case !ok:
-		return nil, fmt.Errorf("FetchSnapshot was answered with %T", r)
-	case resp.ErrorCode != 0:
-		return nil, &api.Error{Code: api.Code(resp.ErrorCode)}
-	case len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1:
-		return nil, errors.New("the FetchSnapshot answer has not exactly one partition")
-	}
-	p := &resp.Topics[0].Partitions[0]
-	if p.ErrorCode != 0 {
-		return nil, &api.Error{Code: api.Code(p.ErrorCode)}
-	}
-	return p, nil
 }

@@ -9,10 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
-
-	"milena/internal/api"
-	"milena/internal/meta"
+	"milena/internal/metafollow"
 	"milena/internal/peer"
 	"milena/internal/quorum"
 )
@@ -183,36 +180,12 @@ func (t *Transport) snapshotConn(ctx context.Context, from quorum.Voter) (*peer.
 var errClosed = errors.New("the transport is closed")
 
 func (t *Transport) fetchPiece(ctx context.Context, c *peer.Conn, id quorum.SnapshotID, position int64, maxBytes int) ([]byte, error) {
-	req := kmsg.NewPtrFetchSnapshotRequest()
-	req.ClusterID, req.ReplicaID, req.MaxBytes = &t.o.ClusterID, -1, int32(maxBytes)
+	replica := int32(-1)
 	if n := t.node.Load(); n != nil {
-		req.ReplicaID = n.Self().ID
+		replica = n.Self().ID
 	}
-	p := kmsg.NewFetchSnapshotRequestTopicPartition()
-	p.CurrentLeaderEpoch, p.Position = -1, position
-	p.SnapshotID.EndOffset, p.SnapshotID.Epoch = id.EndOffset, id.Epoch
-	topic := kmsg.NewFetchSnapshotRequestTopic()
-	topic.Topic, topic.Partitions = meta.TopicName, append(topic.Partitions, p)
-	req.Topics = append(req.Topics, topic)
-	r, err := c.Call(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	resp, ok := r.(*kmsg.FetchSnapshotResponse)
-	switch {
-	case !ok:
-		return nil, fmt.Errorf("FetchSnapshot was answered with %T", r)
-	case resp.ErrorCode != 0:
-		return nil, &api.Error{Code: api.Code(resp.ErrorCode)}
-	case len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1:
-		return nil, errors.New("the FetchSnapshot answer has not exactly one partition")
-	}
-	out := resp.Topics[0].Partitions[0]
-	switch {
-	case out.ErrorCode != 0:
-		return nil, &api.Error{Code: api.Code(out.ErrorCode)}
-	case out.Position != position || len(out.Bytes) > maxBytes:
-		return nil, fmt.Errorf("asked for %d bytes at position %d, got %d at %d", maxBytes, position, len(out.Bytes), out.Position)
-	}
-	return out.Bytes, nil
+	part, _, err := metafollow.FetchSnapshotPart(ctx, c, metafollow.SnapshotPart{
+		ClusterID: t.o.ClusterID, Replica: replica, EndOffset: id.EndOffset, Epoch: id.Epoch, Position: position, MaxBytes: int32(maxBytes),
+	})
+	return part, err
 }
