@@ -48,6 +48,7 @@ func sameTier() map[int][]string {
 		4: {"internal/controller", "internal/replica", "internal/replica/follow", "internal/coord", "internal/coord/group", "internal/coord/mirrorstate", "internal/controller/mirrors", "internal/mirror"},
 		5: {"internal/server", "internal/handle/data", "internal/handle/group", "internal/handle/admin", "internal/handle/cluster", "internal/handle/mirror", "internal/handle"},
 		6: {"mirroradm", "internal/console", "internal/node", "internal/demo", "internal/cli"},
+		8: {"internal/peertest", "internal/node/nodetest"},
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,17 +12,17 @@ import (
 
 	"milena/internal/config"
 	"milena/internal/node"
+	"milena/internal/peertest"
 )
 
-// freePort is one that nobody listens on now.
+// freePort is one that nobody listens on now, nor is given to an outgoing connection while the node is down.
 func freePort(t *testing.T) int {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := peertest.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = ln.Close() }()
-	return ln.Addr().(*net.TCPAddr).Port
+	return ports[0]
 }
 
 // grown is a node of a test that has a properties file, as an operator's has.

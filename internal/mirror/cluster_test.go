@@ -23,6 +23,7 @@ import (
 	"milena/internal/config"
 	"milena/internal/disk"
 	"milena/internal/node"
+	"milena/internal/peertest"
 	"milena/internal/record"
 	"milena/mirroradm"
 )
@@ -84,8 +85,12 @@ func newCluster(t *testing.T, name string, extra ...string) *cluster {
 func (c *cluster) start() {
 	c.t.Helper()
 	addr := c.addr
-	if addr == "" {
-		addr = "127.0.0.1:0"
+	if addr == "" { // kept through restarts, while others dial it
+		ports, err := peertest.FreePorts(1)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		addr = peertest.Loopback(ports[0])
 	}
 	props := maps.Clone(c.conf)
 	props["listeners"] = "PLAINTEXT://" + addr

@@ -79,7 +79,7 @@ type Options struct {
 	// Registerer gets the node's metrics. Nil: none are registered.
 	Registerer prometheus.Registerer
 	// Fatal is told once that storage failed; the node has stopped by then and the
-	// process should end. Required.
+	// process should end. Close returns only after it, so it must not call Close. Required.
 	Fatal func(error)
 	// Snapshot writes the state made by all committed records below some end
 	// offset to w, and returns that end offset. It is called on a goroutine of

@@ -65,3 +65,24 @@ func TestFullDiskOfTheRaftLog(t *testing.T) {
 		}
 	})
 }
+
+// Close waits for the last words of a node that failed: whoever has closed it may take its logger away.
+func TestCloseWaitsForFatal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := disk.NewMem(1)
+		o := single(t, mem)
+		told := false
+		o.Fatal = func(error) {
+			time.Sleep(time.Second)
+			told = true
+		}
+		n, epoch := startSingle(t, o)
+		mem.Crash()
+		if _, err := n.Propose(t.Context(), epoch, batch(t, 0, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Close(); err == nil || !told {
+			t.Errorf("closed with %v, told %v", err, told)
+		}
+	})
+}

@@ -19,11 +19,12 @@ func (n *Node) run() {
 		err = n.driver.saveHardState() // the commit index, so that the next start knows it
 	}
 	n.jobs.Wait()
-	n.finish()
+	n.release()
 	if err != nil {
 		n.o.Logger.Error("raft log failed", "error", err)
 		n.o.Fatal(fmt.Errorf("quorum: %w", err))
 	}
+	close(n.done) // last: whoever waits in Close may then take the logger away
 }
 
 // spacePoll is how often a write that found the disk full is tried again.
@@ -75,8 +76,14 @@ func (n *Node) loop() (err error) {
 	return nil
 }
 
-// finish closes the files and answers everyone.
+// finish ends a node without a run goroutine.
 func (n *Node) finish() {
+	n.release()
+	close(n.done)
+}
+
+// release closes the files, answers everyone and shows that there is no leader to be seen from here.
+func (n *Node) release() {
 	if err := n.driver.log.close(); err != nil {
 		n.o.Logger.Warn("close raft log", "error", err)
 	}
@@ -93,7 +100,6 @@ func (n *Node) finish() {
 	for _, r := range in.reads {
 		r <- err
 	}
-	close(n.done)
 	p := n.state.Load()
 	closed := *p
 	closed.IsLeader, closed.HasLeader = false, false

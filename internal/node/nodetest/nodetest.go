@@ -23,6 +23,7 @@ import (
 	"milena/internal/ids"
 	"milena/internal/logdir"
 	"milena/internal/node"
+	"milena/internal/peertest"
 	"milena/internal/quorum"
 )
 
@@ -152,12 +153,17 @@ func (c *Cluster) add(n int32, broker, controller bool) *spec {
 
 // reserve opens a free port, which the node takes over.
 func (c *Cluster) reserve(s *spec) int {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	c.t.Helper()
+	ports, err := peertest.FreePorts(1)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ln, err := net.Listen("tcp", peertest.Loopback(ports[0]))
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	s.reserved[ln.Addr().String()] = ln
-	return ln.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of tcp
+	return ports[0]
 }
 
 // release gives up ports that the node has not taken over.

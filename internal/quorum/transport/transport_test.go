@@ -22,6 +22,7 @@ import (
 	"milena/internal/ids"
 	"milena/internal/machine"
 	"milena/internal/peer"
+	"milena/internal/peertest"
 	"milena/internal/quorum"
 	"milena/internal/quorum/transport"
 	"milena/internal/record"
@@ -70,13 +71,12 @@ func newRig(t testing.TB, tune func(*quorum.Options)) *rig {
 
 // add makes a controller with a fresh disk and a port of its own.
 func (r *rig) add(id int32, disc byte) *member {
-	m := &member{id: id, mem: disk.NewMem(uint64(id)*256 + uint64(disc)), addr: "127.0.0.1:0"}
-	ln, err := net.Listen("tcp", m.addr)
+	r.t.Helper()
+	ports, err := peertest.FreePorts(1)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m.addr = ln.Addr().String()
-	_ = ln.Close() // the port is taken again when the node starts
+	m := &member{id: id, mem: disk.NewMem(uint64(id)*256 + uint64(disc)), addr: peertest.Loopback(ports[0])}
 	m.voter = quorum.Voter{Member: quorum.Member{ID: id, Directory: ids.UUID{0: 7, 1: disc, 15: byte(id)}}, Endpoints: []quorum.Endpoint{endpoint(r.t, m.addr)}}
 	r.nodes[id] = m
 	return m
@@ -178,7 +178,7 @@ func (r *rig) start(m *member, first []quorum.Voter) {
 
 // kill ends a node as a crash does.
 func (r *rig) kill(m *member) {
-	if m.node == nil {
+	if m.node == nil || m.server == nil { // not started
 		return
 	}
 	m.down.Store(true)
