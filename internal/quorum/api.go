@@ -43,6 +43,10 @@ var (
 	// ErrChangePending says that another change of the voters is under way, or that the
 	// leader is so new that it has committed nothing yet.
 	ErrChangePending = errors.New("quorum: another change of the voters is pending")
+	// ErrNotReady says that a node can't be made a voter now: it isn't reached, or stopped answering.
+	ErrNotReady = errors.New("quorum: the new voter is not ready")
+	// ErrNoMajority says that a removal would leave voters that can't agree on anything: too many of them don't answer.
+	ErrNoMajority = errors.New("quorum: the remaining voters would have no majority")
 	// ErrTooLarge says that a record batch exceeds Options.MaxEntryBytes.
 	ErrTooLarge = errors.New("quorum: batch too large")
 	// ErrCorrupt says that a file of the raft log or a snapshot is damaged. The
@@ -108,7 +112,7 @@ type Options struct {
 }
 
 // Transport carries messages between voters. Messages may be lost, repeated or
-// reordered. It may also be a Fetcher.
+// reordered. It may also be a Fetcher and a Prober.
 type Transport interface {
 	// Send sends the message, or drops it. It must not block.
 	Send(to Voter, message []byte)
@@ -210,23 +214,25 @@ func (n *Node) Leader() (leader Voter, epoch int32, ok bool) {
 	return p.leader, p.Epoch, p.HasLeader
 }
 
-// AddVoter makes v a voter, and returns when that is committed. v is fed the log first
-// and becomes a voter only once it has caught up. At the leader only, one change at a
-// time. If ctx ends before v has caught up, the change is taken back. Errors:
-// ErrNotLeader, ErrStatic, ErrDuplicateVoter, ErrChangePending, ErrClosed, the context's.
+// AddVoter makes v a voter, and returns when that is committed. A Transport that is a Prober
+// looks at v first: nothing is changed for one that doesn't answer or belongs elsewhere. Then v is
+// fed the log, and becomes a voter only once it has caught up. At the leader only, one change
+// at a time. If ctx ends before v has caught up, or v stops answering, the change is taken back.
+// Errors: ErrNotLeader, ErrStatic, ErrDuplicateVoter, ErrChangePending, ErrNotReady, ErrClosed,
+// the Prober's, the context's.
 func (n *Node) AddVoter(ctx context.Context, v Voter) error {
-	return n.change(ctx, &change{kind: addVoter, voter: v, ack: true})
+	return n.add(ctx, &change{kind: addVoter, voter: v, ack: true})
 }
 
 // BeginAddVoter is AddVoter, but returns once v has caught up and the leader has written
 // the new voter set.
 func (n *Node) BeginAddVoter(ctx context.Context, v Voter) error {
-	return n.change(ctx, &change{kind: addVoter, voter: v})
+	return n.add(ctx, &change{kind: addVoter, voter: v})
 }
 
 // RemoveVoter makes m no voter any more and returns when that is committed. A leader that
-// removes itself steps down then. Errors: those of AddVoter, ErrVoterNotFound,
-// ErrLastVoter.
+// removes itself steps down then. It is refused if too few of the others answer to go on without
+// m. Errors: those of AddVoter, ErrVoterNotFound, ErrLastVoter, ErrNoMajority.
 func (n *Node) RemoveVoter(ctx context.Context, m Member) error {
 	return n.change(ctx, &change{kind: removeVoter, voter: Voter{Member: m}, ack: true})
 }

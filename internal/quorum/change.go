@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
@@ -49,6 +50,53 @@ type change struct {
 	index  uint64 // of the proposal
 	target uint64 // the voter has caught up when it is here
 	ticks  int    // of this round
+	silent int    // ticks since the new voter answered
+}
+
+// Prober is implemented by Transports that can look at a node before it is made a voter.
+type Prober interface {
+	// Probe asks the node at v's endpoints whether it is v, and could be a voter of the quorum that this
+	// node leads. The error says what is wrong, and wraps ErrNotReady if asking again may help.
+	Probe(ctx context.Context, v Voter) error
+}
+
+// add asks for a change that adds a voter, once the voter was looked at.
+func (n *Node) add(ctx context.Context, c *change) error {
+	prober, ok := n.o.Transport.(Prober)
+	if !ok {
+		return n.change(ctx, c)
+	}
+	var refusal error
+	if err := n.call(func() { refusal = n.driver.refuseAdd(c) }); err != nil {
+		return err
+	}
+	if refusal != nil {
+		return refusal
+	}
+	if err := prober.Probe(ctx, c.voter); err != nil {
+		return err
+	}
+	return n.change(ctx, c)
+}
+
+// refuseAdd is why a voter can't be added whoever it is.
+func (d *driver) refuseAdd(c *change) error {
+	conf, _ := d.conf()
+	switch {
+	case d.n.static:
+		return ErrStatic
+	case d.role != raft.StateLeader:
+		return ErrNotLeader
+	}
+	return duplicate(conf.voters(), c.voter)
+}
+
+// duplicate is ErrDuplicateVoter if the node is a voter.
+func duplicate(voters []Voter, v Voter) error {
+	if i := slices.IndexFunc(voters, func(o Voter) bool { return o.ID == v.ID }); i >= 0 {
+		return fmt.Errorf("%w: node %d is in the voter set as %s: remove that one first if its disk is gone", ErrDuplicateVoter, v.ID, voters[i].Member)
+	}
+	return nil
 }
 
 // change asks for a change and waits for its end.
@@ -161,8 +209,8 @@ func (d *driver) ask(c *change) bool {
 	at := slices.IndexFunc(voters, func(v Voter) bool { return v.Member == c.voter.Member })
 	switch c.kind {
 	case addVoter:
-		if i := slices.IndexFunc(voters, func(v Voter) bool { return v.ID == c.voter.ID }); i >= 0 {
-			d.endChange(fmt.Errorf("%w: node %d is in the voter set as %s", ErrDuplicateVoter, c.voter.ID, voters[i].Member))
+		if err := duplicate(voters, c.voter); err != nil {
+			d.endChange(err)
 			return false
 		}
 		if l, ok := conf.learner(id); ok && l.Equal(c.voter) {
@@ -177,6 +225,12 @@ func (d *driver) ask(c *change) bool {
 		}
 		if len(voters) == 1 {
 			d.endChange(fmt.Errorf("%w: %s", ErrLastVoter, c.voter.Member))
+			return false
+		}
+		if err := d.majorityWithout(voters, c.voter.Member); err != nil {
+			if c.ticks > 2*d.n.o.ElectionTicks { // a new leader may not have heard of all yet
+				d.endChange(err)
+			}
 			return false
 		}
 		return d.proposeChange(c, changeLast, pb.ConfChangeRemoveNode)
@@ -200,11 +254,46 @@ func (d *driver) ask(c *change) bool {
 	return false
 }
 
+// majorityWithout checks that the voters that answer are a majority when m has gone: else nothing could be
+// committed any more, not even the way back.
+func (d *driver) majorityWithout(voters []Voter, m Member) error {
+	var silent []Voter
+	left := 0
+	for _, v := range voters {
+		if v.Member == m {
+			continue
+		}
+		left++
+		f := d.follows[raftID(v.Member)]
+		if v.Member != d.n.o.Self && (f == nil || time.Since(f.lastFetch) > 2*d.n.electionTimeout()) {
+			silent = append(silent, v)
+		}
+	}
+	if left-len(silent) > left/2 {
+		return nil
+	}
+	return fmt.Errorf("%w without %s: of the %d others, %s not answering: start them first", ErrNoMajority, m, left, nodeIDs(silent))
+}
+
+// electionTimeout is how long a voter waits for word from the leader.
+func (n *Node) electionTimeout() time.Duration {
+	return time.Duration(n.o.ElectionTicks) * n.o.Tick
+}
+
+// silentElections is how many election timeouts a new voter may be silent while it is fed the log. It has
+// answered before, so this is no matter of an address; the change must not hold up others for long.
+const silentElections = 20
+
 // catchUp makes the learner a voter once it keeps up: it got, within an election
 // timeout, all that was in the log when that began.
 func (d *driver) catchUp(c *change) bool {
 	if c.ctx.Err() != nil {
 		c.tell(fmt.Errorf("quorum: %s has not caught up in time: %w", c.voter.Member, c.ctx.Err()))
+		return d.proposeChange(c, changeTakeBack, pb.ConfChangeRemoveNode)
+	}
+	if c.silent > silentElections*d.n.o.ElectionTicks {
+		c.tell(fmt.Errorf("%w: %s has not answered for %v: look at its log, and whether it is reached at its endpoints",
+			ErrNotReady, c.voter.Member, silentElections*d.n.electionTimeout()))
 		return d.proposeChange(c, changeTakeBack, pb.ConfChangeRemoveNode)
 	}
 	match, fed := uint64(0), false
@@ -265,6 +354,7 @@ const idleLearnerTicks = 30
 func (d *driver) dropIdleLearners() {
 	if d.change != nil {
 		d.change.ticks++
+		d.change.silent++
 	}
 	conf, _ := d.conf()
 	if d.role != raft.StateLeader || d.change != nil || len(conf.conf.GetLearners()) == 0 {

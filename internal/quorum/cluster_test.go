@@ -541,6 +541,34 @@ func TestLeaderDiesWhileAVoterIsAdded(t *testing.T) {
 	})
 }
 
+// A new voter that stops answering while it is fed doesn't hold up other changes until its time-out, and a removal
+// that would leave no majority of voters that answer is refused.
+func TestChangesThatCannotGoWell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, nil)
+		defer c.close()
+		id, epoch := c.leader()
+		mustPropose(t, c.up(id), epoch, 0, 3)
+		begin := time.Now()
+		if err := c.up(id).AddVoter(t.Context(), endpointed(testMember(4))); !errors.Is(err, ErrNotReady) {
+			t.Errorf("a node that never answers was added: %v", err)
+		}
+		if took := time.Since(begin); took > 15*time.Second {
+			t.Errorf("refused after %v", took)
+		}
+		down, other := id%3+1, (id+1)%3+1
+		c.kill(down)
+		time.Sleep(2 * time.Second)
+		if err := c.up(id).RemoveVoter(t.Context(), testMember(other)); !errors.Is(err, ErrNoMajority) {
+			t.Errorf("removing one of two that answer: %v", err)
+		}
+		if err := c.up(id).RemoveVoter(t.Context(), testMember(down)); err != nil {
+			t.Error(err)
+		}
+		c.converged(id, other)
+	})
+}
+
 // endpointed is the member with an endpoint of its own.
 func endpointed(m Member) Voter {
 	return Voter{Member: m, Endpoints: []Endpoint{{Name: "CONTROLLER", Host: fmt.Sprintf("host-%d", m.ID), Port: 9093}}}

@@ -43,6 +43,9 @@ func (d *driver) heardFrom(id uint64) {
 	if !ok {
 		return
 	}
+	if d.change != nil && raftID(d.change.voter.Member) == id {
+		d.change.silent = 0
+	}
 	f := d.follows[id]
 	if f == nil {
 		f = &follower{}

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"context"
 	"fmt"
 	"runtime/debug"
 )
@@ -63,6 +64,24 @@ func (m *Manual) Confirm() (<-chan error, error) {
 	done := make(chan error, 1)
 	err := m.n.send(func(in *input) { in.reads = append(in.reads, done) })
 	return done, err
+}
+
+// AddVoter asks for what AddVoter of the Node does, and RemoveVoter likewise; the channel gets one answer in some later turn. The
+// change is given up when ctx ends.
+func (m *Manual) AddVoter(ctx context.Context, v Voter) (<-chan error, error) {
+	return m.change(&change{kind: addVoter, voter: v, ack: true, ctx: ctx})
+}
+
+// RemoveVoter asks for what RemoveVoter of the Node does: see AddVoter.
+func (m *Manual) RemoveVoter(ctx context.Context, v Member) (<-chan error, error) {
+	return m.change(&change{kind: removeVoter, voter: Voter{Member: v}, ack: true, ctx: ctx})
+}
+
+func (m *Manual) change(c *change) (<-chan error, error) {
+	c.done = make(chan error, 1)
+	return c.done, m.n.send(func(in *input) {
+		in.calls = append(in.calls, func() error { m.n.driver.beginChange(c); return nil })
+	})
 }
 
 // Close stops the node in order: the commit index is saved, the files are closed. A crash is

@@ -37,6 +37,7 @@ type Node struct {
 	ctx  context.Context
 	stop context.CancelFunc
 
+	taken     input     // what the turn under way handles; of the run goroutine
 	spaceless time.Time // when it was last said that the disk is full; of the run goroutine
 
 	state     atomic.Pointer[published]
@@ -174,7 +175,7 @@ func open(o Options) (_ *Node, err error) {
 			return nil, fmt.Errorf("quorum: %w", err)
 		}
 	}
-	if n.store, err = newStore(rec, snap); err != nil {
+	if n.store, err = joinLog(log, rec, snap); err != nil {
 		return nil, fmt.Errorf("quorum: %w", err)
 	}
 	n.ctx, n.stop = context.WithCancel(context.Background())
@@ -275,9 +276,8 @@ func (n *Node) send(add func(*input)) error {
 func (n *Node) take() input {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	in := n.in
-	n.in = input{}
-	return in
+	n.taken, n.in = n.in, input{}
+	return n.taken
 }
 
 func (n *Node) status() *Status { return &n.state.Load().Status }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -318,5 +319,49 @@ func TestSnapshotRoundTrip(t *testing.T) {
 		if _, err := parseSnapshot(b[:pos]); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("cut at %d: %v", pos, err)
 		}
+	}
+}
+
+// A leader's snapshot was published, and the crash came before the log said that it was replaced: what is appended after
+// the restart is there after another one, whatever the old log held.
+func TestCrashBetweenSnapshotAndReset(t *testing.T) {
+	for name, last := range map[string]uint64{"nothing": 1, "a shorter log": 5, "as long": 20, "a longer log": 30} {
+		t.Run(name, func(t *testing.T) {
+			fsys := disk.NewMem(1)
+			check := func(err error) {
+				t.Helper()
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			check(makeDir(fsys, "/meta"))
+			files, first := snapshotDir{fs: fsys, dir: "/meta"}, firstSnapshot(voterList(1, 2, 3))
+			check(files.publish(first, ""))
+			life := func(snap *snapshot) (*raftLog, *store) {
+				l, rec, err := openRaftLog(fsys, "/meta", 1<<20, snap.at)
+				check(err)
+				s, err := joinLog(l, rec, snap)
+				check(err)
+				return l, s
+			}
+			l, _ := life(first)
+			for i := uint64(2); i <= last; i++ {
+				check(l.append([]*pb.Entry{entry(i, 1, "")}, hard(1, 1), true))
+			}
+			tmp := "/meta/fetched.tmp"
+			size, crc, err := files.writeContent(tmp, func(io.Writer) error { return nil })
+			check(err)
+			snap := &snapshot{id: SnapshotID{EndOffset: 7, Epoch: 2}, at: position{index: 20, term: 2}, size: size, crc: crc, members: first.members, conf: first.conf}
+			check(files.publish(snap, tmp))
+			fsys.Crash()
+			l, _ = life(snap)
+			check(l.append([]*pb.Entry{entry(21, 2, "")}, hard(2, 20), true))
+			fsys.Crash()
+			l, s := life(snap)
+			if got := s.lastIndex(); got != 21 || l.last != (position{index: 21, term: 2}) {
+				t.Errorf("the log ends at %d, %+v: entry 21 was synced and vouched for", got, l.last)
+			}
+			check(l.close())
+		})
 	}
 }

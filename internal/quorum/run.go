@@ -92,18 +92,30 @@ func (n *Node) release() {
 	}
 	n.unregister()
 	err := n.failure()
-	in := n.take() // nothing is added once err is set
-	for _, p := range in.proposals {
-		p.done <- proposed{err: err}
-	}
 	n.driver.failReads(err)
-	for _, r := range in.reads {
-		r <- err
-	}
+	n.taken.fail(err) // a turn that failed may have left some of its own
+	in := n.take()    // nothing is added once err is set
+	in.fail(err)
 	p := n.state.Load()
 	closed := *p
 	closed.IsLeader, closed.HasLeader = false, false
 	closed.next = make(chan struct{})
 	n.state.Store(&closed)
 	close(p.next)
+}
+
+// fail answers who waits for the input and has no answer yet.
+func (in *input) fail(err error) {
+	for _, p := range in.proposals {
+		select {
+		case p.done <- proposed{err: err}:
+		default: // it has one
+		}
+	}
+	for _, r := range in.reads {
+		select {
+		case r <- err:
+		default:
+		}
+	}
 }

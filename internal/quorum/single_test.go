@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -577,5 +578,56 @@ func TestMissingRaftLogIsDamage(t *testing.T) {
 	}
 	if _, err := Open(o); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "missing") {
 		t.Fatalf("opened without its raft log: %v", err)
+	}
+}
+
+// A turn that fails before it comes to what waits for it leaves nobody waiting for ever.
+func TestFailedTurnAnswersAll(t *testing.T) {
+	var broken atomic.Bool
+	fsys := disk.Faulty(disk.NewMem(1), func(op disk.Op, _ string) error {
+		if broken.Load() && op == disk.OpWrite {
+			return errTest
+		}
+		return nil
+	})
+	n, err := Open(single(t, fsys))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := n.Manual()
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := n.Status().Epoch
+	if _, err := n.Propose(t.Context(), epoch, batch(t, 0, 1)); err != nil { // its commit index waits for a tick to be written
+		t.Fatal(err)
+	}
+	broken.Store(true)
+	p := &proposal{epoch: epoch, base: -1, batches: []record.Batch{batch(t, 1, 1)}, done: make(chan proposed, 1)}
+	if err := n.send(func(in *input) { in.proposals = append(in.proposals, p) }); err != nil {
+		t.Fatal(err)
+	}
+	read, err := m.Confirm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Turn(true); !errors.Is(err, errTest) {
+		t.Fatalf("the turn ends with %v", err)
+	}
+	select {
+	case r := <-p.done:
+		if !errors.Is(r.err, ErrClosed) {
+			t.Errorf("the proposal was answered with %+v", r)
+		}
+	default:
+		t.Error("the proposal was never answered")
+	}
+	select {
+	case err := <-read:
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("the read was answered with %v", err)
+		}
+	default:
+		t.Error("the read was never answered")
 	}
 }

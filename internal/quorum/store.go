@@ -89,6 +89,19 @@ func newStore(rec *recovered, snap *snapshot) (*store, error) {
 	return s, nil
 }
 
+// joinLog is newStore, and has the log say so if a snapshot has replaced it: the crash came between the two. What is
+// appended next would else follow entries that are no part of the log any more.
+func joinLog(l *raftLog, rec *recovered, snap *snapshot) (*store, error) {
+	s, err := newStore(rec, snap)
+	if err != nil {
+		return nil, err
+	}
+	if end := (position{index: s.lastIndex(), term: s.entries[len(s.entries)-1].GetTerm()}); l.last != end {
+		return s, l.reset(end)
+	}
+	return s, nil
+}
+
 func snapIndex(s *snapshot) uint64 {
 	if s == nil {
 		return 0

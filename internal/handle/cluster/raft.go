@@ -88,9 +88,12 @@ func (c *Controller) notLeader() *api.Error {
 // voterError gives the errors of changes of the voters Kafka's codes.
 func (c *Controller) voterError(err error) error {
 	code := api.UnknownServerError
+	var refused *api.Error
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &refused) && !errors.Is(err, quorum.ErrNotReady):
+		return err // the new voter's own words
 	case errors.Is(err, quorum.ErrNotLeader):
 		return c.notLeader()
 	case errors.Is(err, quorum.ErrClosed):
@@ -101,9 +104,9 @@ func (c *Controller) voterError(err error) error {
 		code = api.DuplicateVoter
 	case errors.Is(err, quorum.ErrVoterNotFound):
 		code = api.VoterNotFound
-	case errors.Is(err, quorum.ErrLastVoter):
+	case errors.Is(err, quorum.ErrLastVoter), errors.Is(err, quorum.ErrNoMajority):
 		code = api.InvalidRequest
-	case errors.Is(err, quorum.ErrChangePending), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+	case errors.Is(err, quorum.ErrChangePending), errors.Is(err, quorum.ErrNotReady), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		code = api.RequestTimedOut
 	}
 	return api.Errorf(code, "%w", err)

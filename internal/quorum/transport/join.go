@@ -182,6 +182,8 @@ func (t *Transport) FindLeader(ctx context.Context, candidates []quorum.Endpoint
 	return quorum.Voter{}, nil, fmt.Errorf("the leader of the quorum was not found: %w", failed)
 }
 
+var errNoLeader = errors.New("the controller knows no leader")
+
 // DescribeLeader asks a controller who leads, by DescribeQuorum.
 func DescribeLeader(ctx context.Context, c *peer.Conn) (quorum.Voter, []quorum.Member, error) {
 	req := kmsg.NewPtrDescribeQuorumRequest()
@@ -216,7 +218,7 @@ func DescribeLeader(ctx context.Context, c *peer.Conn) (quorum.Voter, []quorum.M
 		if p.ErrorCode != 0 {
 			return quorum.Voter{}, nil, codeError(p.ErrorCode, p.ErrorMessage)
 		}
-		return quorum.Voter{}, nil, fmt.Errorf("%s knows no leader", c.Addr())
+		return quorum.Voter{}, nil, fmt.Errorf("%s: %w", c.Addr(), errNoLeader)
 	}
 	var voters []quorum.Member
 	for _, v := range p.CurrentVoters {

@@ -37,8 +37,8 @@ type Options struct {
 	Logger       *slog.Logger // default: discards
 }
 
-// Transport sends messages of this node to other voters. It is the quorum.Transport and
-// quorum.Fetcher of the node it is attached to. Safe for concurrent use.
+// Transport sends messages of this node to other voters. It is the quorum.Transport,
+// quorum.Fetcher and quorum.Prober of the node it is attached to. Safe for concurrent use.
 type Transport struct {
 	o    Options
 	node atomic.Pointer[quorum.Node]
@@ -55,6 +55,7 @@ type Transport struct {
 var _ interface {
 	quorum.Transport
 	quorum.Fetcher
+	quorum.Prober
 } = (*Transport)(nil)
 
 // New returns a transport; Attach comes next.

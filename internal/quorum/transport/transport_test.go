@@ -43,11 +43,12 @@ type rig struct {
 
 // member is a controller with its disk and its port.
 type member struct {
-	id    int32
-	voter quorum.Voter
-	mem   *disk.Mem
-	join  bool
-	addr  string
+	id      int32
+	voter   quorum.Voter
+	cluster string // id
+	mem     *disk.Mem
+	join    bool
+	addr    string
 
 	down   *atomic.Bool // of this start
 	node   *quorum.Node // nil while down
@@ -76,7 +77,7 @@ func (r *rig) add(id int32, disc byte) *member {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	m := &member{id: id, mem: disk.NewMem(uint64(id)*256 + uint64(disc)), addr: peertest.Loopback(ports[0])}
+	m := &member{id: id, cluster: testCluster, mem: disk.NewMem(uint64(id)*256 + uint64(disc)), addr: peertest.Loopback(ports[0])}
 	m.voter = quorum.Voter{Member: quorum.Member{ID: id, Directory: ids.UUID{0: 7, 1: disc, 15: byte(id)}}, Endpoints: []quorum.Endpoint{endpoint(r.t, m.addr)}}
 	r.nodes[id] = m
 	return m
@@ -119,7 +120,7 @@ func (r *rig) start(m *member, first []quorum.Voter) {
 	m.conns = &conns{}
 	m.list = &lister{}
 	m.link = transport.New(transport.Options{
-		ClusterID: testCluster, Endpoints: m.voter.Endpoints, AutoJoin: m.join, Bootstrap: r.others(m), Logger: r.logger(),
+		ClusterID: m.cluster, Endpoints: m.voter.Endpoints, AutoJoin: m.join, Bootstrap: r.others(m), Logger: r.logger(),
 		Dial: func(ctx context.Context, e quorum.Endpoint) (*peer.Conn, error) {
 			return peer.Dial(ctx, peer.Options{Addr: e.Addr(), RequestTimeout: time.Second, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if r.isCut(m.addr) || r.isCut(addr) {
@@ -153,7 +154,7 @@ func (r *rig) start(m *member, first []quorum.Voter) {
 	m.node, m.list.n = n, n
 	m.link.Attach(n)
 	table := server.Table{}
-	cluster.NewController(cluster.ControllerOptions{NodeID: m.id, ClusterID: testCluster, Quorum: n, RequestTimeout: 5 * time.Second, Logger: r.logger()}).Register(table)
+	cluster.NewController(cluster.ControllerOptions{NodeID: m.id, ClusterID: m.cluster, Quorum: n, RequestTimeout: 5 * time.Second, Logger: r.logger()}).Register(table)
 	table[api.ApiVersions] = apiVersions(table)
 	ln, err := net.Listen("tcp", m.addr)
 	if err != nil {
