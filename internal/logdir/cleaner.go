@@ -36,8 +36,8 @@ func (s *Set) dirtiest(now time.Time, broken map[*partlog.Log]bool) *partlog.Log
 	var most partlog.Cleanable
 	for _, e := range s.list() {
 		cfg := e.log.Config()
-		if !cfg.Compact || broken[e.log] {
-			continue
+		if !cfg.Compact || broken[e.log] || s.Future(e.log.Topic(), e.log.Partition()) != nil {
+			continue // a copy of the log that is under way must get the tombstones of what it has
 		}
 		c, err := e.log.Cleanable(now)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -35,10 +36,16 @@ func (s *Set) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.
 	if e := s.entry(topic, partition); e != nil {
 		old := e.log.TopicID()
 		if old == id || old.IsZero() || id.IsZero() {
+			if old != id && !id.IsZero() { // else a later topic of this name would take it for its own
+				if err := e.log.AdoptTopicID(id); err != nil {
+					return nil, err
+				}
+			}
 			e.log.SetConfig(c)
 			return e.log, nil
 		}
 		s.log.Warn("log of another topic of this name is deleted", "topic", topic, "partition", partition, "topic_id", old, "wanted", id)
+		s.dropFuture(tp)
 		if err := s.deleteLocked(tp, e); err != nil {
 			return nil, err
 		}
@@ -128,11 +135,17 @@ func (s *Set) pickDir(tp TopicPartition, in ids.UUID) (best *dir, placed func(),
 func (s *Set) forget(d *dir, tp TopicPartition) error {
 	d.ckpt.Lock()
 	known := d.written[tp] > 0 || d.cleaned[tp] > 0 || d.starts[tp] > 0
-	d.ckpt.Unlock()
-	if !known {
-		return nil
+	var err error
+	if d.writtenHWs[tp] > 0 { // that of the earlier one would stand for records that nobody has committed
+		o := maps.Clone(d.writtenHWs)
+		delete(o, tp)
+		err = d.writeHWs(s.o.FS, o)
 	}
-	return d.writeOffsets(s.o.FS, s.logsOf(d))
+	d.ckpt.Unlock()
+	if err != nil || !known {
+		return err
+	}
+	return d.writeOffsets(s.o.FS, s.allOf(d))
 }
 
 // Delete removes a partition's log: its directory is renamed to -delete at
@@ -182,6 +195,7 @@ func (s *Set) SetAside(held func(topic string, id ids.UUID, partition int32) boo
 		}
 		unlock := s.lockName(tp)
 		if s.entry(tp.Topic, tp.Partition) == e {
+			s.dropFuture(tp)
 			to, err := s.moveAside(tp, e, straySuffix)
 			if err == nil {
 				s.log.Warn("log of a partition that the metadata doesn't know is set aside; remove it if its topic was deleted",

@@ -49,12 +49,14 @@ type dir struct {
 
 	// As of the start; immutable.
 	starts, hws offsets
-	leftover    []string // -delete directories of the last process
+	leftover    []string                  // -delete directories of the last process
+	copies      map[TopicPartition]string // directories of future logs, by their partition
 
 	// ckpt serialises writing of checkpoints and guards what follows: recovery
-	// points and cleaned points as last written.
+	// points, cleaned points and high watermarks as last written.
 	ckpt             sync.Mutex
 	written, cleaned offsets
+	writtenHWs       offsets
 	cleanedLost      bool // the file of cleaned points was damaged and isn't written anew yet
 }
 
@@ -115,7 +117,17 @@ func openDir(o *Options, path string) (d *dir, err error) {
 			return nil, err
 		}
 	}
+	d.writtenHWs = d.hws
 	return d, nil
+}
+
+// writeHWs writes the high watermarks. ckpt is held.
+func (d *dir) writeHWs(fsys disk.FS, o offsets) error {
+	err := writeCheckpoint(fsys, d.file(hwFile), o)
+	if err == nil {
+		d.writtenHWs = o
+	}
+	return err
 }
 
 // point is the recovery point of a log at start: -1 if the checkpoint is lost.

@@ -1,8 +1,10 @@
 package logdir
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +21,8 @@ import (
 //	topic-7                    in place; the old one is renamed to -delete before
 //
 // A crash leaves either the old log or the complete copy: a start puts a ready
-// one in place if the old one is gone, and removes what else it finds.
+// one in place if the old one is gone, and removes what else it finds. A copy that
+// is being filled stays, for a move to go on with.
 const (
 	futureSuffix = "-future"
 	readySuffix  = "-ready"
@@ -44,16 +47,18 @@ func parseFutureName(name, suffix string) (TopicPartition, bool) {
 	return parseDirName(name[:i])
 }
 
-// finishMoves puts the complete copies of interrupted moves in place and has
-// what is left of other moves removed.
+// found is what a start finds of an interrupted move.
+type found struct {
+	d    *dir
+	name string
+	tp   TopicPartition
+}
+
+// finishMoves puts the complete copies of interrupted moves in place, notes those that
+// were being filled, and has what is left of other moves removed.
 func (s *Set) finishMoves() {
 	have := map[TopicPartition]bool{}
-	type ready struct {
-		d    *dir
-		name string
-		tp   TopicPartition
-	}
-	var complete []ready
+	var complete, begun []found
 	for _, d := range s.dirs {
 		if !d.online() {
 			continue
@@ -68,10 +73,12 @@ func (s *Set) finishMoves() {
 			switch {
 			case !e.IsDir():
 			case strings.HasSuffix(name, futureSuffix):
-				d.leftover = append(d.leftover, d.file(name))
+				if tp, ok := parseFutureName(name, futureSuffix); ok {
+					begun = append(begun, found{d, name, tp})
+				}
 			case strings.HasSuffix(name, readySuffix):
 				if tp, ok := parseFutureName(name, readySuffix); ok {
-					complete = append(complete, ready{d, name, tp})
+					complete = append(complete, found{d, name, tp})
 				}
 			default:
 				if tp, ok := parseDirName(name); ok {
@@ -96,6 +103,77 @@ func (s *Set) finishMoves() {
 		}
 		s.log.Info("log whose move to this directory was interrupted is in place", "topic", r.tp.Topic, "partition", r.tp.Partition, "dir", r.d.path)
 	}
+	noteCopies(begun, have)
+}
+
+// noteCopies has the newest copy of each partition opened, if there is a log that it is a copy of. The others
+// are removed: they were given up, and the crash came before that was done.
+func noteCopies(begun []found, have map[TopicPartition]bool) {
+	slices.SortFunc(begun, func(a, b found) int { // the name has the time
+		return cmp.Or(cmp.Compare(len(b.name), len(a.name)), cmp.Compare(b.name, a.name))
+	})
+	seen := map[TopicPartition]bool{}
+	for _, f := range begun {
+		if !have[f.tp] || seen[f.tp] {
+			f.d.leftover = append(f.d.leftover, f.d.file(f.name))
+			continue
+		}
+		seen[f.tp] = true
+		if f.d.copies == nil {
+			f.d.copies = map[TopicPartition]string{}
+		}
+		f.d.copies[f.tp] = f.name
+	}
+}
+
+// loadFuture opens the copy of an interrupted move. One that can't be opened is removed: nothing is in it alone.
+func (s *Set) loadFuture(d *dir, tp TopicPartition, name string) error {
+	id, err := partlog.ReadTopicID(s.o.FS, d.file(name+"/partition.metadata"))
+	var l *partlog.Log
+	if err == nil {
+		cfg := partlog.DefaultConfig()
+		if s.o.Config != nil {
+			cfg = s.o.Config(tp.Topic, id)
+		}
+		l, err = s.openAt(d, name, tp, partlog.Options{TopicID: id, Config: cfg, RecoveryPoint: d.point(tp), LogStart: d.starts[tp], Clean: d.clean})
+	}
+	if err != nil {
+		if fatalAtStart(err) {
+			return err
+		}
+		s.log.Warn("the copy of a log that was on its way to this directory is given up", "topic", tp.Topic, "partition", tp.Partition, "dir", d.path, "error", err)
+		s.run.removeLater(d.file(name), time.Now())
+		return nil
+	}
+	s.mu.Lock()
+	s.futures[tp] = &entry{l, d}
+	s.mu.Unlock()
+	return nil
+}
+
+// checkFutures gives up the copies whose log isn't there or is another topic's, or lies in the same directory.
+func (s *Set) checkFutures() {
+	s.mu.RLock()
+	var wrong []TopicPartition
+	for tp, f := range s.futures {
+		if e := s.logs[tp]; e == nil || e.dir == f.dir || e.log.TopicID() != f.log.TopicID() {
+			wrong = append(wrong, tp)
+		}
+	}
+	s.mu.RUnlock()
+	for _, tp := range wrong {
+		s.dropFuture(tp)
+	}
+}
+
+// Future returns the future log of a partition, nil if it isn't being moved.
+func (s *Set) Future(topic string, partition int32) *partlog.Log {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if f := s.futures[TopicPartition{topic, partition}]; f != nil {
+		return f.log
+	}
+	return nil
 }
 
 // dirByPath finds one of the directories.
@@ -218,7 +296,7 @@ func (s *Set) Promote(future *partlog.Log) (*partlog.Log, error) {
 	s.logs[tp] = &entry{l, f.dir}
 	s.mu.Unlock()
 	for _, d := range []*dir{f.dir, e.dir} {
-		if err := d.writeOffsets(s.o.FS, s.logsOf(d)); err != nil {
+		if err := d.writeOffsets(s.o.FS, s.allOf(d)); err != nil {
 			s.failIO(d, err)
 		}
 	}
@@ -272,8 +350,7 @@ func (s *Set) Futures(fn func(*partlog.Log) bool) {
 	}
 }
 
-// closeFutures closes the future logs in a directory, or in all; they are
-// removed with the next start.
+// closeFutures closes the future logs in a directory, or in all, without a flush.
 func (s *Set) closeFutures(d *dir) {
 	s.mu.Lock()
 	var ls []*partlog.Log
@@ -285,6 +362,6 @@ func (s *Set) closeFutures(d *dir) {
 	}
 	s.mu.Unlock()
 	for _, l := range ls {
-		_ = l.Close(false) // nothing in it counts
+		_ = l.Close(false) // the log itself has everything
 	}
 }

@@ -3,6 +3,7 @@ package logdir
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"milena/internal/disk"
 	"milena/internal/ids"
@@ -113,9 +114,57 @@ func TestInterruptedMoves(t *testing.T) {
 			if l == nil || filepath.Dir(l.Dir()) != c.where || records(t, l) != 5 {
 				t.Fatalf("the log is not whole in %s: %v", c.where, l)
 			}
+			f = s.Future("t", 0)
+			if copying := c.name == "while copying"; copying != (f != nil) || copying && records(t, f) != 5 {
+				t.Fatalf("the copy is %v", f)
+			}
 			must(t, s.Close(t.Context(), true, 1))
 		})
 	}
+}
+
+// Copies that nothing can come of are removed: of a log that is gone or another topic's, and all but the newest.
+func TestUselessCopies(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a", "/b", "/c")
+	s := open(t, options(mem, "/a", "/b", "/c"))
+	l, err := s.GetOrCreate(topicID, "t", 0, partlog.DefaultConfig(), s.Dirs()[0].ID)
+	must(t, err)
+	add(t, l, 5)
+	name := copied(t, s, "/b").Dir()
+	must(t, s.Close(t.Context(), true, 1))
+	for _, c := range []struct{ path, why string }{
+		{"/c/t-0.1" + futureSuffix, "an older one"},
+		{"/b/gone-3.1" + futureSuffix, "no log"},
+	} {
+		must(t, mem.Mkdir(c.path))
+		must(t, mem.SyncDir(filepath.Dir(c.path)))
+	}
+	o := options(mem, "/a", "/b", "/c")
+	o.SpaceInterval = time.Millisecond
+	s = open(t, o)
+	f := s.Future("t", 0)
+	if f == nil || f.Dir() != name || records(t, f) != 5 {
+		t.Fatalf("the copy is %v", f)
+	}
+	s.Start(t.Context())
+	for left := []string{"/c/t-0.1", "/b/gone-3.1"}; len(left) > 0; {
+		ok, err := disk.Exists(mem, left[0]+futureSuffix)
+		must(t, err)
+		if !ok {
+			left = left[1:]
+		}
+		if t.Context().Err() != nil {
+			t.Fatal("useless copies stay")
+		}
+	}
+	// The log becomes another topic's.
+	_, err = s.GetOrCreate(ids.UUID{0: 99}, "t", 0, partlog.DefaultConfig(), ids.UnassignedDir)
+	must(t, err)
+	if f := s.Future("t", 0); f != nil {
+		t.Errorf("a deleted log has the copy %s", f.Dir())
+	}
+	must(t, s.Close(t.Context(), true, 1))
 }
 
 func TestPreferredDirectory(t *testing.T) {

@@ -170,7 +170,7 @@ func (s *Set) checkpoint() {
 		if !d.online() {
 			continue
 		}
-		if err := d.writeOffsets(s.o.FS, s.logsOf(d)); err != nil {
+		if err := d.writeOffsets(s.o.FS, s.allOf(d)); err != nil {
 			s.failIO(d, err)
 		}
 	}
@@ -180,7 +180,7 @@ func (s *Set) checkpoint() {
 func (s *Set) SaveOffsets() error {
 	var errs []error
 	for _, d := range s.dirs {
-		if err := d.writeOffsets(s.o.FS, s.logsOf(d)); err != nil {
+		if err := d.writeOffsets(s.o.FS, s.allOf(d)); err != nil {
 			s.failIO(d, err)
 			errs = append(errs, err)
 		}
@@ -300,7 +300,6 @@ func (s *Set) Close(ctx context.Context, clean bool, brokerEpoch int64) error {
 	if s.o.Registerer != nil {
 		s.o.Registerer.Unregister(s.metrics)
 	}
-	s.closeFutures(nil)
 	var errs []error
 	for _, d := range s.dirs {
 		errs = append(errs, s.closeDir(ctx, d, clean, brokerEpoch))
@@ -310,7 +309,7 @@ func (s *Set) Close(ctx context.Context, clean bool, brokerEpoch int64) error {
 }
 
 func (s *Set) closeDir(ctx context.Context, d *dir, clean bool, brokerEpoch int64) error {
-	logs := s.logsOf(d)
+	logs := s.allOf(d)
 	var g errgroup.Group
 	g.SetLimit(32) // side by side, the disk makes many of them durable together
 	for _, l := range logs {
@@ -337,6 +336,7 @@ func (s *Set) closeLogs(clean bool) {
 	for _, e := range s.list() {
 		_ = e.log.Close(clean) // the start's own error matters more
 	}
+	s.closeFutures(nil)
 }
 
 // unlock gives up the directories.

@@ -171,13 +171,20 @@ func (s *Set) openDirs() error {
 // the recovery points that hold now.
 func (s *Set) loadAll() error {
 	s.finishMoves()
+	if err := s.setTwinsAside(); err != nil {
+		return err
+	}
 	var g errgroup.Group
 	for _, d := range s.dirs {
 		if d.online() {
 			g.Go(func() error { return s.loadDir(d) })
 		}
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	s.checkFutures()
+	return nil
 }
 
 func (s *Set) loadDir(d *dir) error {
@@ -187,8 +194,8 @@ func (s *Set) loadDir(d *dir) error {
 		return err
 	}
 	if err == nil {
-		err = d.writeOffsets(s.o.FS, s.logsOf(d))
-		if passing(err) && d.vouched(s.logsOf(d)) {
+		err = d.writeOffsets(s.o.FS, s.allOf(d))
+		if passing(err) && d.vouched(s.allOf(d)) {
 			s.failIO(d, err)
 			err = nil
 		}
@@ -236,6 +243,9 @@ func (s *Set) loadLogs(d *dir) error {
 			return nil
 		})
 	}
+	for tp, name := range d.copies {
+		g.Go(func() error { return s.loadFuture(d, tp, name) })
+	}
 	return g.Wait()
 }
 
@@ -249,7 +259,7 @@ func (s *Set) openAt(d *dir, name string, tp TopicPartition, o partlog.Options) 
 	o.FS, o.Dir, o.Topic, o.Partition, o.Logger = s.o.FS, d.file(name), tp.Topic, tp.Partition, s.log
 	o.OnError = func(err error) { s.failDir(d, err) }
 	o.FlushSoon = s.run.flushSoon
-	o.Checkpoint = func() error { return d.writeOffsets(s.o.FS, s.logsOf(d)) }
+	o.Checkpoint = func() error { return d.writeOffsets(s.o.FS, s.allOf(d)) }
 	o.Jitter = s.o.Random
 	return partlog.Open(o)
 }
@@ -260,6 +270,19 @@ func (s *Set) logsOf(d *dir) map[TopicPartition]*partlog.Log {
 	defer s.mu.RUnlock()
 	out := make(map[TopicPartition]*partlog.Log)
 	for tp, e := range s.logs {
+		if e.dir == d {
+			out[tp] = e.log
+		}
+	}
+	return out
+}
+
+// allOf lists the logs in a directory, and the future logs: a partition has one of the two at most.
+func (s *Set) allOf(d *dir) map[TopicPartition]*partlog.Log {
+	out := s.logsOf(d)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for tp, e := range s.futures {
 		if e.dir == d {
 			out[tp] = e.log
 		}
@@ -395,7 +418,7 @@ func (s *Set) CheckpointHighWatermarks(hw func(topic string, partition int32) (i
 			}
 		}
 		d.ckpt.Lock()
-		err := writeCheckpoint(s.o.FS, d.file(hwFile), o)
+		err := d.writeHWs(s.o.FS, o)
 		d.ckpt.Unlock()
 		if err != nil {
 			s.failIO(d, err)

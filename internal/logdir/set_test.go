@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -576,6 +577,84 @@ func TestSavedLogStartSurvivesACrash(t *testing.T) {
 }
 
 // A disk without a free byte is no broken disk: checkpoints and new logs wait.
+// A directory that was offline may come back with the log of a partition that has had another one since.
+func TestOlderTwinIsSetAside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := disk.NewMem(1)
+		formatted(t, mem, "/a", "/b")
+		for i, name := range []string{"/b/t-0", "/a/t-0"} {
+			l, err := partlog.Open(partlog.Options{FS: mem, Dir: name, Topic: "t", TopicID: ids.UUID{byte(i + 1)}, Config: partlog.DefaultConfig()})
+			must(t, err)
+			add(t, l, 3+i)
+			must(t, l.Close(true))
+			time.Sleep(time.Second)
+		}
+		s := open(t, options(mem, "/a", "/b"))
+		if l := s.Get("t", 0); l == nil || l.Dir() != "/a/t-0" || l.EndOffset() != 4 {
+			t.Fatalf("in use: %v", l)
+		}
+		entries, err := mem.ReadDir("/b")
+		must(t, err)
+		if !slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), straySuffix) }) {
+			t.Errorf("the other is not set aside: %v", entries)
+		}
+		must(t, s.Close(context.Background(), true, 1))
+	})
+}
+
+// The high watermark of a topic that was deleted isn't that of the next one of its name, whose records may not be committed.
+func TestHighWatermarkIsNotInherited(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a")
+	s := open(t, options(mem, "/a"))
+	add(t, create(t, s, "t", 0), 5)
+	must(t, s.CheckpointHighWatermarks(func(string, int32) (int64, bool) { return 4, true }))
+	must(t, s.Delete("t", 0))
+	l, err := s.GetOrCreate(ids.UUID{9}, "t", 0, partlog.DefaultConfig(), ids.UnassignedDir)
+	must(t, err)
+	add(t, l, 3)
+	mem.Kill()
+	s = open(t, options(mem, "/a"))
+	if hw := s.HighWatermark("t", 0); hw != 0 {
+		t.Fatalf("the high watermark is %d", hw)
+	}
+	must(t, s.Close(context.Background(), true, 1))
+}
+
+// A log whose creation a full disk cut short gets its topic's id when it is used: the next topic of that name must not take it for its own.
+func TestLogCutShortByAFullDiskGetsItsTopicID(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a")
+	s := open(t, options(mem, "/a"))
+	free, total, err := mem.Free("/a")
+	must(t, err)
+	mem.SetCapacity(total - free)
+	if _, err := s.GetOrCreate(topicID, "u", 0, partlog.DefaultConfig(), ids.UnassignedDir); err == nil {
+		t.Fatal("a log was created on a full disk")
+	}
+	mem.Kill()
+	s = open(t, options(mem, "/a"))
+	if l := s.Get("u", 0); l == nil || !l.TopicID().IsZero() {
+		t.Fatalf("what is left has the topic id %v", l.TopicID())
+	}
+	if _, err := s.GetOrCreate(topicID, "u", 0, partlog.DefaultConfig(), ids.UnassignedDir); err == nil {
+		t.Fatal("a log without a topic id was used on a full disk")
+	}
+	mem.SetCapacity(total)
+	add(t, create(t, s, "u", 0), 3)
+	must(t, s.Close(context.Background(), true, 1))
+	s = open(t, options(mem, "/a"))
+	if id := s.Get("u", 0).TopicID(); id != topicID {
+		t.Fatalf("after a restart the topic id is %s", id)
+	}
+	l, err := s.GetOrCreate(ids.UUID{9}, "u", 0, partlog.DefaultConfig(), ids.UnassignedDir)
+	must(t, err)
+	if l.EndOffset() != 0 {
+		t.Fatalf("another topic of that name has %d records of the first", l.EndOffset())
+	}
+	must(t, s.Close(context.Background(), true, 1))
+}
+
 func TestFullDiskIsNotAFailedDirectory(t *testing.T) {
 	mem := disk.NewMem(1)
 	formatted(t, mem, "/a")

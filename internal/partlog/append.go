@@ -42,6 +42,12 @@ func (l *Log) appendPrepared(p prepared, o AppendOptions, cfg *Config) (info App
 		b.SetBaseOffset(next)
 		b.SetLeaderEpoch(o.LeaderEpoch)
 		c, err := l.producers.check(b, o, l.name)
+		if c.forgotten {
+			if err := l.recall(b); err != nil {
+				return info, false, err
+			}
+			c, err = l.producers.check(b, o, l.name)
+		}
 		if err != nil {
 			return info, false, err
 		}
@@ -183,11 +189,8 @@ func (l *Log) writeRun(buf []byte, cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteAt(buf, v.size)
-	if err != nil {
-		if cerr := f.Truncate(v.size); cerr != nil {
-			err = errors.Join(err, errUndo, cerr)
-		}
+	if n, werr := f.WriteAt(buf, v.size); werr != nil {
+		err = errors.Join(werr, takeBack(f, v.size, n))
 	}
 	_ = f.Release() // not the last reference
 	if err != nil {
@@ -206,6 +209,18 @@ func (l *Log) writeRun(buf []byte, cfg *Config) error {
 	l.tail = end
 	l.view.Store(&view{segs: v.segs, end: end, size: pos})
 	return nil
+}
+
+// takeBack cuts off the n bytes at size that a failed write left. It is durable before anything follows: the log may go on in
+// another segment, whose recovery would take this one to be whole.
+func takeBack(f *record.SharedFile, size int64, n int) error {
+	if err := f.Truncate(size); err != nil {
+		return errors.Join(errUndo, err)
+	}
+	if n == 0 {
+		return nil
+	}
+	return synced(f.Sync())
 }
 
 // observe takes a batch at pos of segment s into indexes, epoch cache and

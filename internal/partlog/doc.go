@@ -12,6 +12,9 @@
 //     finds (indexes, producer snapshots, checkpoints) can be rebuilt from
 //     the .log files, so only the tail from the recovery point is scanned
 //     after an unclean end.
+//   - The last five batches of a producer are known as duplicates whatever was
+//     restarted or cut: producer snapshots hold one of them, the others are read
+//     from the log at the first retry (see Log.recall).
 //   - The log knows nothing of replication: the high watermark is told to it
 //     with UpdateHighWatermark and bounds retention and compaction.
 //

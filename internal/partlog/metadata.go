@@ -67,6 +67,26 @@ func (l *Log) loadTopicID() error {
 		l.topicID = id
 		return nil
 	}
-	l.topicID = given
-	return disk.WriteFileAtomic(l.opts.FS, l.path(metadataFile), []byte("version: 0\ntopic_id: "+given.String()+"\n"))
+	return l.saveTopicID(given)
+}
+
+// saveTopicID makes id the topic's id, durably.
+func (l *Log) saveTopicID(id ids.UUID) error {
+	l.topicID = id
+	return disk.WriteFileAtomic(l.opts.FS, l.path(metadataFile), []byte("version: 0\ntopic_id: "+id.String()+"\n"))
+}
+
+// AdoptTopicID gives a log whose topic id isn't known that id: its partition.metadata was never written, as on a disk that was full. A
+// log that has one keeps it.
+func (l *Log) AdoptTopicID(id ids.UUID) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.check(); err != nil || !l.topicID.IsZero() {
+		return err
+	}
+	err := l.saveTopicID(id)
+	if err != nil {
+		l.topicID = ids.Zero
+	}
+	return l.failWrite("partition.metadata", err)
 }

@@ -305,6 +305,11 @@ func (r *recovery) check(segs *[]*segment, files dirFiles) (end int64, err error
 			}
 			end = (*segs)[i+1].base
 			r.scanned = end
+			if !r.l.opts.Clean {
+				if err := r.compareEnd(s, end); err != nil {
+					return 0, err
+				}
+			}
 			continue
 		}
 		if r.l.opts.Clean && sound {
@@ -323,10 +328,12 @@ func (r *recovery) check(segs *[]*segment, files dirFiles) (end int64, err error
 			return 0, err
 		}
 		end = next
+		if !last && !cut {
+			r.gap(s, next, (*segs)[i+1].base)
+		}
 		if !last && (cut || r.lost(next, (*segs)[i+1].base)) {
 			for _, later := range (*segs)[i+1:] {
-				r.l.log.Warn("segment after a damaged one is removed", "file", later.log.path())
-				if err := later.remove(""); err != nil {
+				if err := r.setAside(later); err != nil {
 					return 0, err
 				}
 			}
@@ -338,6 +345,21 @@ func (r *recovery) check(segs *[]*segment, files dirFiles) (end int64, err error
 		}
 	}
 	return end, nil
+}
+
+// compareEnd reports it if a segment whose bytes are durable ends before the next one begins. Nothing is cut.
+func (r *recovery) compareEnd(s *segment, base int64) error {
+	next, err := r.quickEnd(s)
+	s.sinceIndex = 0 // only the last segment's counts
+	switch {
+	case errors.Is(err, ErrCorrupt):
+		r.l.log.Error("segment is damaged below the recovery point", "file", s.log.path(), "error", err)
+	case err != nil:
+		return err
+	default:
+		r.gap(s, next, base)
+	}
+	return nil
 }
 
 // lost says whether a segment that ends at next, before another one at base,

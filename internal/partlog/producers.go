@@ -21,6 +21,10 @@ type batchMeta struct {
 	timestamp   int64
 }
 
+func metaOf(b record.Batch) batchMeta {
+	return batchMeta{lastSeq: b.LastSequence(), lastOffset: b.LastOffset(), offsetDelta: b.LastOffsetDelta(), timestamp: b.MaxTimestamp()}
+}
+
 func (b batchMeta) firstSeq() int32 {
 	if b.lastSeq >= b.offsetDelta {
 		return b.lastSeq - b.offsetDelta
@@ -92,14 +96,20 @@ type producers struct {
 
 	end      int64 // offset up to which batches were seen
 	snapshot int64 // offset of the newest snapshot, -1: none
+
+	// unseen is the offset below which there may be batches that producers have
+	// forgotten, -1: there are none (see Log.recall).
+	unseen     int64
+	recallLeft int64 // bytes that may be read below unseen
 }
 
-func newProducers() *producers { return &producers{snapshot: -1} }
+func newProducers() *producers { return &producers{snapshot: -1, unseen: -1} }
 
 // appendCheck is the result of checking a batch before it is appended.
 type appendCheck struct {
 	duplicate bool
 	meta      batchMeta
+	forgotten bool // refused, but the log may have it
 }
 
 // check applies the rules for a leader's append to one batch that has its
@@ -128,7 +138,7 @@ func (ps *producers) check(b record.Batch, o AppendOptions, name string) (append
 	}
 	if o.Origin == OriginClient {
 		if err := p.checkSequence(b, name); err != nil {
-			return appendCheck{}, err
+			return appendCheck{forgotten: ps.unseen >= 0 && p.behind(b)}, err
 		}
 	}
 	if p.txnStart >= 0 && !b.IsTransactional() {
@@ -213,12 +223,7 @@ func (ps *producers) update(b record.Batch) (aborted txnEntry, ok bool) {
 	}
 	p := ps.get(b.ProducerID())
 	p.setEpoch(max(p.epoch, b.ProducerEpoch()))
-	p.add(batchMeta{
-		lastSeq:     b.LastSequence(),
-		lastOffset:  b.LastOffset(),
-		offsetDelta: b.LastOffsetDelta(),
-		timestamp:   b.MaxTimestamp(),
-	})
+	p.add(metaOf(b))
 	if b.IsTransactional() && p.txnStart < 0 {
 		p.txnStart = b.BaseOffset()
 		ps.open = append(ps.open, txnSpan{p.id, b.BaseOffset(), -1})
@@ -299,6 +304,7 @@ func (ps *producers) clear(off int64) {
 
 func (ps *producers) clearLocked() {
 	ps.byID, ps.open, ps.decided = nil, nil, nil
+	ps.unseen = -1
 }
 
 // expire forgets producers that wrote nothing for d and have no open transaction.
@@ -336,6 +342,7 @@ func (ps *producers) load(list []producer, end int64) {
 	defer ps.mu.Unlock()
 	ps.clearLocked()
 	ps.end = end
+	ps.unseen, ps.recallLeft = end, recallBytes
 	for _, p := range list {
 		*ps.get(p.id) = p
 		if p.txnStart >= 0 {

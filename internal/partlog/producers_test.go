@@ -52,7 +52,7 @@ func TestIdempotence(t *testing.T) {
 	refused(t, l, producerBatch(t, 1, 1, 5, "x"), api.OutOfOrderSequenceNumber)
 	client(t, l, producerBatch(t, 1, 1, 0, "d"))
 	refused(t, l, producerBatch(t, 1, 0, 25, "zombie"), api.InvalidProducerEpoch)
-	// The state outlives restarts, clean or not; then one batch is known (snapshot) or all (replay).
+	// The state outlives restarts, clean or not; its batches are known again.
 	must(t, l.Close(true))
 	l = openLog(t, fs, small(), clean)
 	if info := client(t, l, producerBatch(t, 1, 1, 0, "d")); !info.Duplicate || info.FirstOffset != 8 {

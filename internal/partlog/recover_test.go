@@ -116,6 +116,31 @@ func TestTornTailIsCut(t *testing.T) {
 	}
 }
 
+// What a write to a full disk left in part doesn't come back with a power loss, in a segment that others follow.
+func TestPartOfAFailedAppendStaysGone(t *testing.T) {
+	for seed := range uint64(20) {
+		mem := testFS(t)
+		l := openLog(t, mem, small())
+		end := fill(t, l, 0, 5)
+		must(t, l.Flush(-1))
+		free, total, err := mem.Free("/data")
+		must(t, err)
+		mem.SetCapacity(total - free + 12)
+		if _, err := l.Append(values(t, 0, "no"), AppendOptions{}); !disk.Full(err) {
+			t.Fatalf("append to a full disk: %v", err)
+		}
+		mem.SetCapacity(total)
+		l.mu.Lock()
+		err = l.roll(end)
+		l.mu.Unlock()
+		must(t, err)
+		l = openLog(t, mem.CrashClone(true, seed), small(), rp(l.RecoveryPoint()))
+		wantRecs(t, l, seq(0, end)...)
+		end = fill(t, l, 0, 3)
+		wantRecs(t, l, seq(0, end)...)
+	}
+}
+
 func writeFile(t tb, fsys disk.FS, name string, data []byte) {
 	t.Helper()
 	f, err := fsys.Create(name)

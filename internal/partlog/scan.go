@@ -12,8 +12,9 @@ const scanChunk = 1 << 20
 
 // scan checks every batch of a segment from the recovery point on (from a
 // little before, where the index last has a good entry), rebuilds the indexes
-// from there and cuts the file behind the last good batch. It returns the
-// offset after it and whether anything was cut.
+// from there and cuts the file behind the last good batch. What is cut is set
+// aside if it holds whole batches. It returns the offset after the last good
+// one and whether anything was cut.
 func (r *recovery) scan(s *segment) (next int64, cut bool, err error) {
 	size := s.size.Load()
 	from, err := r.trusted(s)
@@ -34,6 +35,9 @@ func (r *recovery) scan(s *segment) (next int64, cut bool, err error) {
 	if valid < size {
 		r.l.log.Warn("log is cut behind the last good batch", "file", s.log.path(),
 			"offset", next, "position", valid, "bytes", size-valid, "reason", why)
+		if err := r.keepTail(s, valid, next); err != nil {
+			return 0, false, err
+		}
 		if err := cutLog(s, valid); err != nil {
 			return 0, false, err
 		}
