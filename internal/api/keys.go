@@ -126,5 +126,13 @@ const (
 // to Milena: the number lies outside of what Kafka assigns, and no client uses it.
 const RaftMessages Key = 1200
 
-// IsPrivate reports whether k is an API that only Milena's own nodes use.
-func (k Key) IsPrivate() bool { return k == RaftMessages }
+// MirrorCuts tells of the records that cuts of mirror partitions have set aside on a broker's disks. It is
+// private to Milena as well, asked by its tools.
+const MirrorCuts Key = 1201
+
+// ClampGroupOffsets takes committed offsets back to where a partition was cut. It is private to
+// Milena's brokers.
+const ClampGroupOffsets Key = 1202
+
+// IsPrivate reports whether k is an API that only Milena's own nodes and tools use.
+func (k Key) IsPrivate() bool { return k >= RaftMessages && k <= ClampGroupOffsets }

@@ -7,6 +7,8 @@ type Row struct {
 
 	// Min and Max bound the versions that are served.
 	Min, Max int16
+	// Own is how many of the last versions Kafka doesn't have: they are KIP-1279's.
+	Own int16
 	// AdvertisedMin is the lowest version ApiVersions names. It is Min but
 	// for Produce, whose versions 0 to 2 are listed and refused when used:
 	// librdkafka before 2.10 takes a missing version 0 for a broker that
@@ -24,6 +26,9 @@ type Row struct {
 
 // IsFlexible reports whether requests of version v have tagged fields.
 func (r Row) IsFlexible(v int16) bool { return r.Flexible >= 0 && v >= r.Flexible }
+
+// KafkaMax is the last version that Kafka has too.
+func (r Row) KafkaMax() int16 { return r.Max - r.Own }
 
 // Serves reports whether version v is one that is served.
 func (r Row) Serves(v int16) bool { return v >= r.Min && v <= r.Max }
@@ -57,7 +62,8 @@ func (k Key) String() string {
 }
 
 // rows is ordered by key. The versions are those of Apache Kafka 4.4, stable
-// ones only; a test compares them with what its client jar says.
+// ones only; a test compares them with what its client jar says. Own counts
+// those that are not.
 var rows = []Row{
 	{Key: Produce, Name: "Produce", Min: 3, Max: 13, AdvertisedMin: 0, Flexible: 9, Broker: true},
 	{Key: Fetch, Name: "Fetch", Min: 4, Max: 18, AdvertisedMin: 4, Flexible: 12, Broker: true, Controller: true},
@@ -74,7 +80,7 @@ var rows = []Row{
 	{Key: ListGroups, Name: "ListGroups", Min: 0, Max: 5, AdvertisedMin: 0, Flexible: 3, Broker: true},
 	{Key: SASLHandshake, Name: "SaslHandshake", Min: 0, Max: 1, AdvertisedMin: 0, Flexible: -1, Broker: true, Controller: true},
 	{Key: ApiVersions, Name: "ApiVersions", Min: 0, Max: 5, AdvertisedMin: 0, Flexible: 3, Broker: true, Controller: true},
-	{Key: CreateTopics, Name: "CreateTopics", Min: 2, Max: 7, AdvertisedMin: 2, Flexible: 5, Broker: true, Controller: true, Forward: true},
+	{Key: CreateTopics, Name: "CreateTopics", Min: 2, Max: 8, Own: 1, AdvertisedMin: 2, Flexible: 5, Broker: true, Controller: true, Forward: true},
 	{Key: DeleteTopics, Name: "DeleteTopics", Min: 1, Max: 6, AdvertisedMin: 1, Flexible: 4, Broker: true, Controller: true, Forward: true},
 	{Key: DeleteRecords, Name: "DeleteRecords", Min: 0, Max: 2, AdvertisedMin: 0, Flexible: 2, Broker: true},
 	{Key: InitProducerID, Name: "InitProducerId", Min: 0, Max: 5, AdvertisedMin: 0, Flexible: 2, Broker: true},
@@ -123,4 +129,6 @@ var rows = []Row{
 	{Key: ReadMirrorOffsets, Name: "ReadMirrorOffsets", Min: 0, Max: 0, AdvertisedMin: 0, Flexible: 0, Broker: true},
 	{Key: RecoverMirrorTopics, Name: "RecoverMirrorTopics", Min: 0, Max: 0, AdvertisedMin: 0, Flexible: 0, Broker: true},
 	{Key: RaftMessages, Name: "RaftMessages", Min: 0, Max: 0, AdvertisedMin: 0, Flexible: 0, Controller: true},
+	{Key: MirrorCuts, Name: "MirrorCuts", Min: 0, Max: 0, AdvertisedMin: 0, Flexible: 0, Broker: true},
+	{Key: ClampGroupOffsets, Name: "ClampGroupOffsets", Min: 0, Max: 0, AdvertisedMin: 0, Flexible: 0, Broker: true},
 }

@@ -35,7 +35,7 @@ func tiers() map[string]int {
 		"internal/node": 6, "internal/console": 6, "internal/demo": 6, "internal/cli": 6, "mirroradm": 6,
 		"cmd/milena": 7,
 		// tests
-		"internal/archtest": 8, "internal/peertest": 8, "internal/node/nodetest": 8, "internal/sim": 8, "internal/formats": 8, "test/interop": 9, "test/bench": 9, "test/chaos": 9,
+		"internal/archtest": 8, "internal/peertest": 8, "internal/peertest/history": 8, "internal/node/nodetest": 8, "internal/sim": 8, "internal/formats": 8, "test/interop": 9, "test/bench": 9, "test/chaos": 9,
 	}
 }
 
@@ -43,12 +43,12 @@ func tiers() map[string]int {
 func sameTier() map[int][]string {
 	return map[int][]string{
 		1: {"internal/ids", "internal/api", "internal/disk", "internal/obs", "internal/record", "internal/wire", "internal/mirrormsg", "internal/fetchwire"},
-		2: {"internal/config", "internal/meta"},
+		2: {"internal/meta", "internal/config"},
 		3: {"internal/partlog", "internal/logdir", "internal/machine", "internal/quorum", "internal/client", "internal/peer", "internal/metafollow", "internal/quorum/transport", "internal/quorum/offline"},
 		4: {"internal/controller", "internal/replica", "internal/replica/follow", "internal/coord", "internal/coord/group", "internal/coord/mirrorstate", "internal/controller/mirrors", "internal/mirror"},
 		5: {"internal/server", "internal/handle/data", "internal/handle/group", "internal/handle/admin", "internal/handle/cluster", "internal/handle/mirror", "internal/handle"},
 		6: {"mirroradm", "internal/console", "internal/node", "internal/demo", "internal/cli"},
-		8: {"internal/peertest", "internal/node/nodetest"},
+		8: {"internal/peertest", "internal/peertest/history", "internal/node/nodetest"},
 	}
 }
 
@@ -58,9 +58,10 @@ func mirrorOnly() []string {
 	return []string{"internal/mirrormsg", "internal/coord/mirrorstate", "internal/controller/mirrors", "internal/handle/mirror", "internal/mirror", "mirroradm"}
 }
 
-// mirrorAssemblers are the files, one a package, that may tie mirroring to the rest.
+// mirrorAssemblers are the files that may tie mirroring to the rest: one a package, and the commands'. CreateTopics has fields
+// for mirrors from version 8 on.
 func mirrorAssemblers() []string {
-	return []string{"internal/node/mirror.go", "internal/cli/mirror.go", "internal/demo/"}
+	return []string{"internal/node/mirror.go", "internal/cli/mirror", "internal/demo/", "internal/handle/cluster/19_create_topics.go"}
 }
 
 type source struct {

@@ -230,6 +230,9 @@ func (Rules) ValidateAll(resourceType int8, name string, all map[string]string) 
 	return ValidateAll(resourceType, name, all)
 }
 
+// Canonical is [Canonical].
+func (Rules) Canonical(resourceType int8, key string) string { return Canonical(resourceType, key) }
+
 // List reports whether a key's value is a list, and its default, which APPEND and SUBTRACT start from.
 func (Rules) List(resourceType int8, key string) (def string, ok bool) {
 	d, found := Lookup(resourceType, key)

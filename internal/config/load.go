@@ -247,6 +247,7 @@ func (n *Node) dynamic(r *reader) {
 		n.Log.CleanerBytesPerSecond = v.f
 	}
 	n.Mirror.RefreshInterval = r.ms("mirror.metadata.refresh.interval.ms")
+	n.Mirror.CutRetention, n.Mirror.CutRetentionBytes = r.ms("mirror.cut.retention.ms"), r.num("mirror.cut.retention.bytes")
 	n.Replica.Fetchers = r.int("num.replica.fetchers")
 	n.Replica.LeaderThrottle, n.Replica.FollowerThrottle = r.num("leader.replication.throttled.rate"), r.num("follower.replication.throttled.rate")
 	n.Replica.MoveRate = r.num("replica.alter.log.dirs.io.max.bytes.per.second")

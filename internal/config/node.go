@@ -198,5 +198,9 @@ type MirrorNode struct {
 	RetryMaxAttempts        int    // 0: never
 	AdminListener           string // mirror.admin.listener.name, default the inter-broker listener
 	FetchMemory             int64  // mirror.fetch.memory.bytes
-	PrototypeCodePoints     bool   // mirror.code.points=prototype
+	// CutRetention is mirror.cut.retention.ms, negative: for ever; CutRetentionBytes is mirror.cut.retention.bytes, -1: no
+	// limit. Both are dynamic.
+	CutRetention        time.Duration
+	CutRetentionBytes   int64
+	PrototypeCodePoints bool // mirror.code.points=prototype
 }

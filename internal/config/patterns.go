@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"milena/internal/api"
@@ -44,6 +45,23 @@ func patterns() check {
 		if _, err := ParsePatterns(strings.Join(v.list, ",")); err != nil {
 			_, text := api.CodeOf(err)
 			return api.Errorf(api.InvalidRegularExpression, "%s: %s", name, text)
+		}
+		return nil
+	}}
+}
+
+// batches are batches of the source, as topic:partition:offset each.
+func batches() check {
+	return check{"list of topic:partition:offset", func(name string, v value, _ Type) error {
+		for _, b := range v.list {
+			fields := strings.Split(b, ":")
+			if len(fields) != 3 || fields[0] == "" {
+				return invalid(name, b, "A batch is topic:partition:offset")
+			}
+			_, bad := strconv.ParseUint(fields[1], 10, 31)
+			if _, err := strconv.ParseUint(fields[2], 10, 63); err != nil || bad != nil {
+				return invalid(name, b, "A batch is topic:partition:offset")
+			}
 		}
 		return nil
 	}}

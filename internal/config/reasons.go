@@ -24,9 +24,7 @@ const (
 	whyUnstable       = "nothing in development is served: leave it out"
 	whyKerberos       = "Kerberos isn't supported: use SASL PLAIN or SCRAM"
 	whyMirrorThrottle = "mirror traffic isn't throttled in this release: leave it out"
-	whyCuts           = "this release keeps what was cut off until it is removed by hand: leave it out"
 	whySourcePoints   = "mirror requests go to a source by Milena's own numbers only in this release: leave it at milena"
-	whyUnclean        = "unclean elections of a source aren't followed in this release: leave it at false"
 )
 
 // only accepts the given values, compared as lists.

@@ -30,12 +30,12 @@ var mirrorBrokerKeys = []Def{
 	key("sasl.mechanism.mirror.admin.protocol", String, null, anything, Low, ReadOnly, WithoutMeaning, "SASL mechanism of that connection. Listeners are PLAINTEXT.").own(),
 	key("mirror.replication.throttled.rate", Long, "9223372036854775807", atLeast(0), Medium, ClusterWide, Refused, "Bytes per second that this broker fetches for throttled mirror replicas. Dynamic only.").own().why(whyMirrorThrottle),
 	key("mirror.fetch.memory.bytes", Long, "268435456", atLeast(1<<20), Medium, ReadOnly, Honoured, "Memory for fetched bytes of all mirrors of this node.").own(),
-	key("mirror.cut.retention.ms", Long, "604800000", atLeast(-1), Medium, ClusterWide, Refused, "How long records that a truncation of a mirror cut off are kept aside; -1 means forever.").own().why(whyCuts),
-	key("mirror.cut.retention.bytes", Long, "-1", atLeast(-1), Medium, ClusterWide, Refused, "Most bytes of such records in a log directory, the oldest go first; -1 means no limit.").own().why(whyCuts),
+	key("mirror.cut.retention.ms", Long, "604800000", atLeast(-1), Medium, ClusterWide, Honoured, "How long records that a truncation of a mirror cut off are kept aside; -1 means forever.").own(),
+	key("mirror.cut.retention.bytes", Long, "-1", atLeast(-1), Medium, ClusterWide, Honoured, "Most bytes of such records in a log directory, the oldest go first; -1 means no limit.").own(),
 }
 
 // mirrorTopicKeys are configs of a mirrored topic on the destination (spec 9.3).
 var mirrorTopicKeys = []Def{
-	key("mirror.support.unclean.leader.election", Boolean, "false", anything, Medium, ClusterWide, Refused, "Truncation of a mirror partition waits for all replicas, and divergence of a mirroring partition is mended. Set it on the destination.").own().why(whyUnclean),
+	key("mirror.support.unclean.leader.election", Boolean, "false", anything, Medium, ClusterWide, Honoured, "A truncation of a mirror partition waits until all replicas agree, not only those in sync. Set it on the destination, and before a failback on the old source.").own(),
 	key("mirror.replication.throttled.replicas", List, "", throttled(), Medium, ClusterWide, Refused, "Replicas, as partition:broker pairs or *, whose mirror fetch counts against mirror.replication.throttled.rate.").own().why(whyMirrorThrottle),
 }

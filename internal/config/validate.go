@@ -80,6 +80,9 @@ func changeable(d *Def, name string) error {
 		return api.Errorf(api.InvalidRequest, "Cannot update these configs dynamically: [%s]", d.Name)
 	case d.Mode == PerBroker && name == "":
 		return api.Errorf(api.InvalidRequest, "Cannot update these configs at default cluster level, broker id must be specified: [%s]", d.Name)
+	case d.Name == "min.insync.replicas" && name != "":
+		// The controller tells by it who may lead (KIP-966): it has to be the same value on every broker.
+		return api.Errorf(api.InvalidConfig, "Broker-level min.insync.replicas cannot be altered while ELR is enabled: set it for a topic, or as the cluster-wide default of brokers")
 	}
 	return nil
 }

@@ -34,6 +34,8 @@ func TestValidate(t *testing.T) {
 		{ResourceBroker, "1", "message.max.bytes", "5", api.NoError, ""},
 		{ResourceBroker, "", "message.max.bytes", "5", api.NoError, ""},
 		{ResourceBroker, "1", "num.io.threads", "5", api.NoError, ""},
+		{ResourceBroker, "", "min.insync.replicas", "2", api.NoError, ""},
+		{ResourceBroker, "1", "min.insync.replicas", "1", api.InvalidConfig, "Broker-level min.insync.replicas cannot be altered"},
 		{ResourceBroker, "1", "node.id", "5", api.InvalidRequest, "Cannot update these configs dynamically: [node.id]"},
 		{ResourceBroker, "", "log.dirs", "5", api.InvalidRequest, "Cannot update these configs dynamically: [log.dirs]"},
 		{ResourceBroker, "1", "listeners", "PLAINTEXT://:1", api.InvalidRequest, "Cannot update these configs dynamically: [listeners]"},

@@ -14,7 +14,7 @@ import (
 // session is what the controller knows of a broker beyond the metadata. It isn't in the
 // log: a new controller starts it afresh.
 type session struct {
-	heard    time.Time // last registration or heartbeat, or the load of this state
+	heard    time.Time // last registration or heartbeat, or the load of this state and Options.Grace
 	contact  bool      // this controller has heard from the broker itself
 	deadline time.Time // when the timer that looks after the session is due
 	offset   int64     // metadata offset of the last heartbeat
@@ -70,6 +70,9 @@ func (s *State) RegisterBroker(now time.Time, r Registration) machine.Result {
 	return s.result(epoch, recs...)
 }
 
+// maxClaims bounds the lists of a registration, which becomes one record.
+const maxClaims = 1000
+
 func (s *State) checkRegistration(img *meta.Image, now time.Time, r Registration) error {
 	switch {
 	case r.ClusterID != s.o.ClusterID:
@@ -81,6 +84,9 @@ func (s *State) checkRegistration(img *meta.Image, now time.Time, r Registration
 		return api.Errorf(api.InvalidRegistration, "broker %d has no incarnation id", r.BrokerID)
 	case len(r.Endpoints) == 0:
 		return api.Errorf(api.InvalidRegistration, "broker %d has no listener", r.BrokerID)
+	case len(r.Endpoints) > maxClaims || len(r.LogDirs) > maxClaims || len(r.Features) > maxClaims:
+		return api.Errorf(api.InvalidRegistration, "broker %d has %d listeners, %d log directories and %d features: at most %d of each are possible",
+			r.BrokerID, len(r.Endpoints), len(r.LogDirs), len(r.Features), maxClaims)
 	}
 	seen := map[ids.UUID]bool{}
 	for _, d := range r.LogDirs {
@@ -128,6 +134,11 @@ func (s *State) Heartbeat(now time.Time, h Heartbeat) machine.Result {
 	switch {
 	case b.Fenced && h.WantShutdown:
 		reply.ShouldShutDown = true
+	case allOffline(b, h.OfflineDirs):
+		if !b.Fenced {
+			reply.Fenced = true
+			return s.result(reply, s.disksLost(img, b)...)
+		}
 	case b.Fenced && !h.WantFence && reply.CaughtUp:
 		reply.Fenced = false
 		return s.result(reply, s.unfence(img, b)...)
@@ -186,14 +197,23 @@ func anyOnline(b *meta.Broker, dirs []ids.UUID) bool {
 	return slices.ContainsFunc(dirs, func(d ids.UUID) bool { return slices.Contains(b.LogDirs, d) })
 }
 
+// allOffline reports whether the broker has no directory left.
+func allOffline(b *meta.Broker, failed []ids.UUID) bool {
+	return len(b.LogDirs) > 0 && !slices.ContainsFunc(b.LogDirs, func(d ids.UUID) bool { return !slices.Contains(failed, d) })
+}
+
+// disksLost fences a broker whose last directory has failed: nothing that it had counts any more. It stays fenced until it is
+// started again.
+func (s *State) disksLost(img *meta.Image, b *meta.Broker) []meta.Record {
+	s.o.Logger.Warn("all log directories of a broker are offline: it is fenced", "broker", b.ID, "epoch", b.Epoch)
+	recs := []meta.Record{&meta.BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, Fenced: meta.FenceBroker}}
+	return s.spread(img, event{leaves: b.ID, distrusted: true, joins: -1}, recs)
+}
+
 // dirsOffline takes failed directories out of the broker's registration, and the broker
-// out of the ISRs, ELRs and leaderships of what lies there (KIP-858). A broker whose last
-// directory fails is about to stop by itself; its registration keeps it.
+// out of the ISRs, ELRs and leaderships of what lies there (KIP-858). Another one is left.
 func (s *State) dirsOffline(img *meta.Image, b *meta.Broker, failed []ids.UUID) []meta.Record {
 	online := slices.DeleteFunc(slices.Clone(b.LogDirs), func(d ids.UUID) bool { return slices.Contains(failed, d) })
-	if len(online) == 0 {
-		return nil
-	}
 	s.o.Logger.Warn("log directories of a broker are offline", "broker", b.ID, "directories", failed)
 	recs := []meta.Record{&meta.BrokerRegistrationChangeRecord{BrokerID: b.ID, BrokerEpoch: b.Epoch, LogDirs: online}}
 	return s.spread(img, event{leaves: b.ID, distrusted: true, joins: -1, chosen: inDir(b.ID, func(d ids.UUID) bool {
@@ -241,17 +261,19 @@ func (s *State) touch(broker int32, now time.Time) *session {
 		se = &session{shutdownOffset: -1, offset: -1}
 		s.sessions[broker] = se
 	}
+	first := !se.contact
 	se.heard, se.contact = now, true
-	if se.deadline.IsZero() {
+	if first {
 		s.arm(broker, se, now, s.o.SessionTimeout)
 	}
 	return se
 }
 
-// watch starts a session for a broker that was not heard of yet.
+// watch starts a session for a broker that was not heard of yet: the grace comes on top.
 func (s *State) watch(broker int32, now time.Time) {
-	se := s.touch(broker, now)
-	se.contact = false
+	se := &session{heard: now.Add(s.o.Grace), shutdownOffset: -1, offset: -1}
+	s.sessions[broker] = se
+	s.arm(broker, se, now, s.o.Grace+s.o.SessionTimeout)
 	if img := s.Image(); img.Broker(broker).ShuttingDown {
 		se.shutdownOffset = img.Offset // at most that much was written when it moved away
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"milena/internal/api"
 	"milena/internal/ids"
 	"milena/internal/meta"
@@ -27,6 +29,7 @@ func TestRegistrationIsRefused(t *testing.T) {
 		{"a negative id", func(r *Registration) { r.BrokerID = -1 }, api.InvalidRegistration},
 		{"no incarnation", func(r *Registration) { r.Incarnation = ids.UUID{} }, api.InvalidRegistration},
 		{"no listener", func(r *Registration) { r.Endpoints = nil }, api.InvalidRegistration},
+		{"too many directories", func(r *Registration) { r.LogDirs = make([]ids.UUID, maxClaims+1) }, api.InvalidRegistration},
 		{"a directory twice", func(r *Registration) { r.LogDirs = []ids.UUID{{0: 1}, {0: 1}} }, api.InvalidRegistration},
 		{"a reserved directory", func(r *Registration) { r.LogDirs = []ids.UUID{ids.LostDir} }, api.InvalidRegistration},
 		{"too old for the cluster", func(r *Registration) { r.Features[0].Max = 32 }, api.UnsupportedVersion},
@@ -134,6 +137,43 @@ func TestALateTimerGivesGrace(t *testing.T) {
 	if !b.s.Image().Broker(1).Fenced {
 		t.Error("a broker that stays silent is not fenced")
 	}
+}
+
+// A broker is fenced when it was silent for its session timeout, at that moment and never before; at a new controller
+// one that it hasn't heard from yet has the grace on top.
+func TestWhenBrokersAreFenced(t *testing.T) {
+	const timeout, grace = 9 * time.Second, time.Second
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBench(t, func(o *Options) { o.SessionTimeout, o.Grace = timeout, grace })
+		b.up(1, 2, 3)
+		due := map[int32]time.Time{}
+		heard := func(broker int32) { due[broker] = b.now.Add(timeout) }
+		for id := range int32(3) {
+			heard(id + 1)
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch what := rapid.IntRange(0, 9).Draw(t, "what"); {
+			case what == 0:
+				b.failover()
+				for id := range due {
+					if !b.s.Image().Broker(id).Fenced {
+						due[id] = b.now.Add(timeout + grace)
+					}
+				}
+			case what < 5:
+				id := rapid.Int32Range(1, 3).Draw(t, "broker")
+				b.beat(id, nil) // lets in who was fenced
+				heard(id)
+			default:
+				b.pass(time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond)
+			}
+			for id, at := range due {
+				if got, want := b.s.Image().Broker(id).Fenced, !b.now.Before(at); got != want {
+					t.Fatalf("%s: broker %d fenced %v, want %v: it is due at %s", b.now, id, got, want, at)
+				}
+			}
+		}
+	})
 }
 
 func TestHeartbeatOfAStranger(t *testing.T) {

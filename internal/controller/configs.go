@@ -91,6 +91,10 @@ func (s *State) PlanConfigs(r AlterResource) ([]meta.Record, *api.Error) {
 		}
 		keys = append(keys, key)
 		rec := &meta.ConfigRecord{ResourceType: r.Resource.Type, ResourceName: r.Resource.Name, Key: key}
+		if !has && key == minISRKey && r.Resource == (meta.Resource{Type: meta.ResourceBroker}) {
+			// Leaders would go by their properties files again, and the controller by its own.
+			return nil, api.Errorf(api.InvalidConfig, "the cluster-wide %s can't be removed, set it to another value", minISRKey)
+		}
 		if has {
 			if err := s.Validate(r.Resource.Type, r.Resource.Name, key, value); err != nil {
 				return nil, configError(err)
@@ -169,7 +173,14 @@ func (s *State) changed(img *meta.Image, r AlterResource) (map[string]string, *a
 		maps.Copy(next, img.Config(r.Resource.Type, r.Resource.Name))
 	}
 	seen := map[string]bool{}
+	given := map[string]string{}
 	for _, c := range r.Changes {
+		name := c.Key
+		c.Key = s.o.Configs.Canonical(r.Resource.Type, name)
+		if first, ok := given[c.Key]; ok && first != name {
+			return nil, errBothNames(first, name)
+		}
+		given[c.Key] = name
 		if seen[c.Key] {
 			return nil, api.Errorf(api.InvalidRequest, "config %s of %s is changed more than once", c.Key, resourceText(r.Resource))
 		}
@@ -181,6 +192,25 @@ func (s *State) changed(img *meta.Image, r AlterResource) (map[string]string, *a
 	return next, nil
 }
 
+// errBothNames is the error of one config given by two names.
+func errBothNames(a, b string) *api.Error {
+	return api.Errorf(api.InvalidConfig, "%s and %s are one config by two names: give one of them", a, b)
+}
+
+// canonical are a new topic's configs by the names that they are stored under.
+func (s *State) canonical(configs map[string]*string) (map[string]*string, *api.Error) {
+	out := make(map[string]*string, len(configs))
+	given := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(configs)) {
+		key := s.o.Configs.Canonical(meta.ResourceTopic, name)
+		if first, ok := given[key]; ok {
+			return nil, errBothNames(first, name)
+		}
+		out[key], given[key] = configs[name], name
+	}
+	return out, nil
+}
+
 func (s *State) change(entries map[string]string, r meta.Resource, c ConfigChange) *api.Error {
 	if c.Op == DeleteConfig {
 		delete(entries, c.Key)
@@ -188,6 +218,9 @@ func (s *State) change(entries map[string]string, r meta.Resource, c ConfigChang
 	}
 	if c.Value == nil {
 		return api.Errorf(api.InvalidRequest, "config %s of %s has a null value", c.Key, resourceText(r))
+	}
+	if err := checkLength(c.Key, *c.Value); err != nil {
+		return configError(err)
 	}
 	switch c.Op {
 	case SetConfig:

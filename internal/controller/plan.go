@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -216,6 +217,8 @@ func (c *plan) difference(leader int32, elr, lastKnown []int32) *meta.PartitionC
 	}
 	gone := func(b int32) bool { return !slices.Contains(c.replicas, b) }
 	switch {
+	case p.LeaderEpoch == math.MaxInt32: // no epoch is left: better no change than another leader under the same one
+		return nil
 	case leader != p.Leader:
 		r.Leader, r.LeaderEpoch, changed = leader, p.LeaderEpoch+1, true
 	case slices.ContainsFunc(p.Replicas, gone): // so that it stops fetching

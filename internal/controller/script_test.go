@@ -30,7 +30,7 @@ import (
 //	elect preferred a-0      (or unclean)
 //	reassign a-0 2,3         (or cancel)
 //	place 1 x a-0            the broker's replica lies in the directory ("lost" is a failed one)
-//	fail 1 x                 the broker reports that the directory has failed
+//	fail 1 x y               the broker reports that the directories have failed
 //	set a KEY=V              sets a topic's config; "set * KEY=V" the cluster's
 //	unset a KEY
 //	unregister 1
@@ -297,7 +297,11 @@ func (s *script) placeCommand(args []string) error {
 
 func (s *script) failCommand(args []string) error {
 	id := numbers(args[0])[0]
-	return asError(s.beat(id, func(h *Heartbeat) { h.OfflineDirs = []ids.UUID{dirNamed(id, args[1])} }))
+	var failed []ids.UUID
+	for _, d := range args[1:] {
+		failed = append(failed, dirNamed(id, d))
+	}
+	return asError(s.beat(id, func(h *Heartbeat) { h.OfflineDirs = failed }))
 }
 
 func (s *script) setCommand(args []string) error {

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
+	"slices"
+	"strconv"
 	"time"
 
 	"milena/internal/api"
@@ -28,6 +31,9 @@ type Options struct {
 	// SessionTimeout is how long a broker may be silent before it is fenced
 	// (broker.session.timeout.ms). Default 9 s.
 	SessionTimeout time.Duration
+	// Grace is how much longer a broker has that this controller hasn't heard from yet: it has to find the new
+	// controller first. Two election timeouts of the quorum are meant; default none.
+	Grace time.Duration
 	// DeleteTopics allows deleting topics (delete.topic.enable).
 	DeleteTopics bool
 	// MinISR is min.insync.replicas where the metadata doesn't set it. Default 1.
@@ -59,6 +65,8 @@ type ConfigRules interface {
 	// ValidateAll checks the rules that concern several keys, on all entries that a
 	// resource is about to have.
 	ValidateAll(resourceType int8, name string, entries map[string]string) error
+	// Canonical is the name under which a key is stored, which may be given by another.
+	Canonical(resourceType int8, key string) string
 	// List reports whether the key's value is a list, and its default, which APPEND and
 	// SUBTRACT start from if the resource has no entry.
 	List(resourceType int8, key string) (def string, ok bool)
@@ -153,17 +161,36 @@ func (s *State) Loaded(now time.Time) {
 }
 
 // Activate is the first command of a leadership: it takes back a transaction that an
-// earlier leader left open, and begins an empty log with the bootstrap records.
+// earlier leader left open, begins an empty log with the bootstrap records, and fixes
+// min.insync.replicas for the cluster.
 func (s *State) Activate(time.Time) machine.Result {
+	var recs []meta.Record
 	switch {
 	case s.draft.InTransaction():
 		reason := "the controller changed"
-		return s.result(nil, &meta.AbortTransactionRecord{Reason: &reason})
+		recs = []meta.Record{&meta.AbortTransactionRecord{Reason: &reason}}
 	case s.Image().Offset < 0:
-		return s.result(nil, s.o.Bootstrap...)
-	default:
+		recs = slices.Clone(s.o.Bootstrap)
+	}
+	if rec := s.fixMinISR(); rec != nil {
+		recs = append(recs, rec)
+	}
+	if len(recs) == 0 {
 		return machine.Result{}
 	}
+	return s.result(nil, recs...)
+}
+
+// fixMinISR is the record that makes the controller's min.insync.replicas the cluster's, as Kafka does with KIP-966: what a
+// leader may commit with and whom the controller takes for eligible must go by one value, so the properties files of brokers and
+// other controllers no longer count once the metadata has one. Above 1 only: with 1 nobody is eligible outside of the ISR, and a
+// broker whose file asks for more just waits for more.
+func (s *State) fixMinISR() meta.Record {
+	if _, ok := s.Image().Config(meta.ResourceBroker, "")[minISRKey]; ok || s.o.MinISR <= 1 {
+		return nil
+	}
+	value := strconv.Itoa(s.o.MinISR)
+	return &meta.ConfigRecord{ResourceType: meta.ResourceBroker, Key: minISRKey, Value: &value}
 }
 
 // Image returns the speculative image: everything appended so far, committed or not. What
@@ -194,7 +221,18 @@ func (s *State) Result(reply any, recs ...meta.Record) machine.Result {
 
 // Validate checks a config entry by the rules of the state's options.
 func (s *State) Validate(resourceType int8, name, key, value string) error {
+	if err := checkLength(key, value); err != nil { // first: rules cost time by the byte, and this is everybody's goroutine
+		return err
+	}
 	return s.o.Configs.Validate(resourceType, name, key, value)
+}
+
+// checkLength refuses what a config record can't hold. The error is INVALID_CONFIG.
+func checkLength(key, value string) error {
+	if len(key) > math.MaxInt16 || len(value) > math.MaxInt16 {
+		return api.Errorf(api.InvalidConfig, "config %.100s has a value of %d bytes: %d are the most that a config may have", key, len(value), math.MaxInt16)
+	}
+	return nil
 }
 
 // guard asks all guards.

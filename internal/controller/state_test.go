@@ -38,6 +38,7 @@ func (rules) ValidateAll(_ int8, _ string, entries map[string]string) error {
 	return nil
 }
 
+func (rules) Canonical(_ int8, key string) string    { return key }
 func (rules) List(_ int8, key string) (string, bool) { return "delete", key == "cleanup.policy" }
 
 // bench runs commands on a state without goroutines, as the machine would.
@@ -245,6 +246,33 @@ func TestActivate(t *testing.T) {
 	b.run(b.s.Activate(b.now))
 	if b.s.draft.InTransaction() {
 		t.Error("an open transaction is not taken back")
+	}
+}
+
+// min.insync.replicas is one value for leaders and controllers: the first controller that has more than 1 writes it down, and what
+// the metadata has wins over every properties file from then on (KIP-966).
+func TestMinISRIsFixedForTheCluster(t *testing.T) {
+	minISR := func(n int) func(*Options) { return func(o *Options) { o.MinISR = n } }
+	stored := func(b *bench) string { return b.s.Image().Config(meta.ResourceBroker, "")[minISRKey] }
+	one := newBench(t, minISR(1))
+	if got := stored(one); got != "" {
+		t.Errorf("the default was written down: %s", got)
+	}
+	two := newBench(t, minISR(2))
+	if got := stored(two); got != "2" {
+		t.Errorf("stored %q, want 2", got)
+	}
+	two.s.o.MinISR = 3 // a controller with another file takes over
+	if r := two.s.Activate(two.now); len(r.Records) != 0 || two.s.minISR(two.s.Image(), "a") != 2 {
+		t.Errorf("another file changed it: %d records", len(r.Records))
+	}
+	cluster := AlterResource{Resource: meta.Resource{Type: meta.ResourceBroker}, Changes: []ConfigChange{{Key: minISRKey, Op: DeleteConfig}}}
+	if _, err := two.s.PlanConfigs(cluster); code(err) != api.InvalidConfig {
+		t.Errorf("it was removed: %v", err)
+	}
+	one.s.o.MinISR = 2 // in a log that isn't empty
+	if one.run(one.s.Activate(one.now)); stored(one) != "2" {
+		t.Errorf("stored %q, want 2", stored(one))
 	}
 }
 

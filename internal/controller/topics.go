@@ -111,6 +111,11 @@ func (s *State) PlanTopic(t NewTopic, room int) ([]meta.Record, TopicResult) {
 func (s *State) planTopic(t NewTopic, room int) ([]meta.Record, TopicResult, *api.Error) {
 	img := s.Image()
 	res := TopicResult{Name: t.Name, ID: t.ID}
+	configs, err := s.canonical(t.Configs)
+	if err != nil {
+		return nil, res, err
+	}
+	t.Configs = configs
 	if err := s.checkNewTopic(img, t); err != nil {
 		return nil, res, err
 	}
@@ -425,8 +430,8 @@ func (s *State) BumpLeaderEpochs(_ time.Time, bumps []EpochBump) machine.Result 
 			errs[i] = api.Errorf(api.UnknownTopicOrPartition, "there is no partition %d of topic %s", b.Partition, b.Topic)
 			continue
 		}
-		if b.Min == 1<<31-1 {
-			errs[i] = api.Errorf(api.InvalidRequest, "partition %d of topic %s: there is no leader epoch above %d", b.Partition, b.Topic, b.Min)
+		if b.Min >= maxBumpedEpoch {
+			errs[i] = api.Errorf(api.InvalidRequest, "partition %d of topic %s: a leader epoch above %d leaves too few for elections to come; the limit is %d", b.Partition, b.Topic, b.Min, maxBumpedEpoch)
 			continue
 		}
 		k := key{b.Topic, b.Partition}
@@ -446,6 +451,10 @@ func (s *State) BumpLeaderEpochs(_ time.Time, bumps []EpochBump) machine.Result 
 	}
 	return s.result(errs, recs...)
 }
+
+// maxBumpedEpoch bounds the leader epochs that can be asked for: every election takes the next one, and none may follow the
+// last int32, which would be another leader under the same epoch. A mirror asks for what its source's batches say.
+const maxBumpedEpoch = 1 << 30
 
 // BumpRecord sets a partition's leader epoch and leaves its leader.
 func BumpRecord(t *meta.Topic, partition, epoch int32) *meta.PartitionChangeRecord {

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -272,6 +273,24 @@ func TestBumpLeaderEpochs(t *testing.T) {
 	if bump(EpochBump{"a", 0, 8}); b.s.Image().Partition("a", 0).LeaderEpoch != 9 {
 		t.Error("a bump at the current epoch did not raise it")
 	}
+	// A source's batches may say any epoch: what leaves none for elections is refused.
+	if errs := bump(EpochBump{"a", 0, maxBumpedEpoch}, EpochBump{"a", 1, maxBumpedEpoch - 1}); code(errs[0]) != api.InvalidRequest || code(errs[1]) != 0 {
+		t.Errorf("bumps at the limit: %v", errs)
+	}
+}
+
+// Never two leaders under one epoch: after the last one nothing changes any more.
+func TestNoElectionAfterTheLastEpoch(t *testing.T) {
+	b := newBench(t, nil)
+	b.up(1, 2)
+	b.create(topic("a", 1, 2))
+	tp := b.s.Image().TopicByName("a")
+	b.run(b.s.result(nil, BumpRecord(tp, 0, 1<<31-1)))
+	before := b.s.Image().Partition("a", 0)
+	b.silence(before.Leader)
+	if p := b.s.Image().Partition("a", 0); p.Leader != before.Leader || p.LeaderEpoch != before.LeaderEpoch {
+		t.Errorf("leader %d epoch %d after leader %d epoch %d", p.Leader, p.LeaderEpoch, before.Leader, before.LeaderEpoch)
+	}
 }
 
 func TestAlterConfigs(t *testing.T) {
@@ -356,5 +375,24 @@ func TestProducerIDBlocks(t *testing.T) {
 	}
 	if r := b.s.AllocateProducerIDs(b.now, 1, epoch+1); r.Err == nil {
 		t.Error("a wrong broker epoch got a block")
+	}
+}
+
+// What no record can hold is refused before any rule looks at it.
+func TestHugeConfigs(t *testing.T) {
+	b := newBench(t, nil)
+	b.up(1)
+	b.create(topic("t", 1, 1))
+	huge := strings.Repeat("x", math.MaxInt16+1)
+	for _, ch := range []ConfigChange{{Key: "a", Value: &huge}, {Key: "cleanup.policy", Op: AppendConfig, Value: &huge}} {
+		r := AlterResource{Resource: meta.Resource{Type: meta.ResourceTopic, Name: "t"}, Changes: []ConfigChange{ch}}
+		errs := b.run(b.s.AlterConfigs(b.now, []AlterResource{r}, false)).([]*api.Error)
+		if len(errs) != 1 || errs[0] == nil || errs[0].Code != api.InvalidConfig || len(errs[0].Message) > 500 {
+			t.Errorf("%s: %v", ch.Key, errs)
+		}
+	}
+	res := b.create(NewTopic{Name: "u", Partitions: 1, ReplicationFactor: 1, Configs: map[string]*string{"a": &huge}})
+	if res[0].Err == nil || res[0].Err.Code != api.InvalidConfig {
+		t.Errorf("a topic with a huge config: %v", res[0].Err)
 	}
 }

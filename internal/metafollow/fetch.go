@@ -40,11 +40,24 @@ func (f *Follower) step(ctx context.Context) error {
 	if err := f.draft.ApplyBatches(p.RecordBatches); err != nil {
 		return err
 	}
-	if f.Image().Offset < 0 && f.draft.Image().Offset+1 < p.HighWatermark {
-		return nil // nobody need see the past: the first image is that of the present
+	if f.Image().Offset >= 0 {
+		f.publish(f.draft.Delta())
+		return nil
 	}
-	f.publish(f.draft.Delta())
+	if next := f.draft.Image(); next.Offset+1 >= p.HighWatermark {
+		f.begin(next)
+	}
 	return nil
+}
+
+// begin publishes the first image. Nobody may see the past: a topic that was deleted since, or a replica that had moved away and is back,
+// would cost a log that is in use.
+func (f *Follower) begin(next *meta.Image) {
+	if next.Offset < f.first.Load() {
+		return
+	}
+	f.draft = next.Draft()
+	f.publish(meta.Diff(f.Image(), next))
 }
 
 // fetch asks for the records after the image.
@@ -111,6 +124,10 @@ func (f *Follower) loadSnapshot(ctx context.Context, endOffset int64, epoch int3
 		return err
 	}
 	f.draft = next.Draft()
+	if prev.Offset < 0 {
+		f.begin(next)
+		return nil
+	}
 	f.publish(meta.Diff(prev, next))
 	return nil
 }

@@ -15,8 +15,7 @@ import (
 type Options struct {
 	NodeID    int32
 	ClusterID string
-	// Directory is the id of the metadata log directory, on a node that is a controller:
-	// controllers list who reads from them.
+	// Directory is the id of the metadata log directory: controllers list who reads from them.
 	Directory ids.UUID
 	// Controller is used by the follower alone: its calls wait for new records. Any
 	// controller will do; a *Link is moved on to the next one when this one is of no use.
@@ -45,6 +44,7 @@ type Follower struct {
 	changed chan struct{}
 
 	expected atomic.Pointer[expectation]
+	first    atomic.Int64 // no image before this offset is shown
 
 	// Owned by Run:
 	draft   *meta.Draft
@@ -69,6 +69,7 @@ func New(o Options) *Follower {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	f := &Follower{o: o, changed: make(chan struct{})}
+	f.first.Store(-1)
 	empty := meta.Empty(o.ClusterID)
 	f.image.Store(empty)
 	f.draft = empty.Draft()
@@ -122,6 +123,13 @@ func (f *Follower) Expect(offset int64) {
 		return // the older one is the stricter
 	}
 	f.expected.Store(&expectation{offset, time.Now()})
+}
+
+// NotBefore has the first image be one that holds the record at offset: the controller that is read from may be behind, even behind what
+// an earlier life of this node has read. For a broker that is the record of its registration. It must be called before Run.
+func (f *Follower) NotBefore(offset int64) {
+	f.first.Store(offset)
+	f.Expect(offset)
 }
 
 // WaitOffset waits until the image holds the record at offset.

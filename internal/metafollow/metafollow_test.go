@@ -144,6 +144,41 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// A broker's first image holds its registration, though the controller that is read from is behind and has another past.
+func TestFirstImageIsNotOfThePast(t *testing.T) {
+	snap := batch(t, 0, 3, topicRec(1), topicRec(9))
+	needed := fetched(func(p *kmsg.FetchResponseTopicPartition) { p.SnapshotID.EndOffset, p.SnapshotID.Epoch = 100, 3 })
+	for name, steps := range map[string][]func(kmsg.Request) (kmsg.Response, error){
+		"records":  {data(batch(t, 0, 1, topicRec(0), topicRec(1)), 2), data(batch(t, 2, 1, topicRec(2)), 3)},
+		"snapshot": {needed, snapshotPart(0, int64(len(snap)), snap), data(batch(t, 100, 4, topicRec(5)), 101)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := New(Options{NodeID: 1, ClusterID: "c", Controller: &script{steps: steps}})
+				f.NotBefore(map[string]int64{"records": 2, "snapshot": 100}[name])
+				var created []string
+				f.Subscribe(func(d *meta.Delta) {
+					created = append(created, fmt.Sprintf("up to %d:", d.Next.Offset))
+					for _, td := range d.Topics {
+						created = append(created, td.Topic().Name)
+					}
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- f.Run(ctx) }()
+				synctest.Wait()
+				cancel()
+				<-done
+				slices.Sort(created)
+				want := map[string]string{"records": "t0 t1 t2 up to 2:", "snapshot": "t1 t5 t9 up to 100:"}[name]
+				if got := strings.Join(created, " "); got != want {
+					t.Errorf("saw %q, want %q", got, want)
+				}
+			})
+		})
+	}
+}
+
 func TestFetchSaysWhatItHas(t *testing.T) {
 	s := &script{steps: []func(kmsg.Request) (kmsg.Response, error){data(batch(t, 0, 7, topicRec(0), topicRec(1)), 2)}}
 	if _, _, err := follow(t, s); !errors.Is(err, context.Canceled) {
@@ -460,13 +495,22 @@ func TestSessionSuspendsAndResumes(t *testing.T) {
 		if got := noted(); got != "[]" {
 			t.Errorf("before the metadata shows it: %s", got)
 		}
+		if s.Current() {
+			t.Error("the metadata is behind the controller's and counts as that of now")
+		}
 		imageOf(f, 11, 10, false)
-		at(5)                           // heartbeats at 0, 2, 4
+		at(5) // heartbeats at 0, 2, 4
+		if !s.Current() {
+			t.Error("the metadata is the controller's and counts as outdated")
+		}
 		set(func() { answers = false }) // the last answered one was sent at 4
 		at(12.9)                        // 4 + 9 = 13
 		set(func() {})                  // a point in time with nothing new
 		before := noted()               // only resumed so far
-		at(14)                          // suspended at 13
+		if s.Current() {
+			t.Error("the metadata of a broker that heard nothing for 9 s counts as that of now")
+		}
+		at(14) // suspended at 13
 		set(func() { answers, offset = true, 12 })
 		at(18) // answered again, but the metadata has moved on to 12
 		middle := noted()

@@ -340,6 +340,13 @@ func (s *Session) beat(ctx context.Context) (again time.Duration, err error) {
 	return s.next(resp), nil
 }
 
+// Current reports whether the metadata here goes as far as the controller's did
+// at most a heartbeat ago.
+func (s *Session) Current() bool {
+	a := s.answer.Load()
+	return a != nil && time.Since(a.sent) <= s.o.Heartbeat+s.o.Heartbeat/4 && s.o.Follower.Image().Offset >= a.offset
+}
+
 // waitImage waits a while for the image that holds the registration; nil if it has not
 // come yet.
 func (s *Session) waitImage(ctx context.Context, epoch int64) (*meta.Image, error) {

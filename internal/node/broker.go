@@ -47,6 +47,7 @@ func (n *Node) buildBroker(context.Context) error {
 		NodeID: c.ID, Dirs: n.dirs, Settings: n.topicSettings, Logger: n.log, Registerer: n.o.Registry,
 		SessionSlots: c.Socket.FetchSessionCacheSlots, CheckpointInterval: c.Replica.HighWatermarkInterval,
 		Controller: n.toController(n.links.isr), BrokerEpoch: n.brokerEpoch, LagTimeMax: c.Replica.LagTimeMax, Suspended: true, Random: n.random32,
+		Current: func() bool { return n.session.Current() },
 	})
 	if err != nil {
 		return err
@@ -137,7 +138,7 @@ func (n *Node) serve(context.Context) error {
 	}
 	srv, err := server.New(server.Options{
 		Listeners: listeners, Table: func(string) server.Table { return table }, MaxFrame: c.Socket.MaxRequestBytes, MaxInFlightPerConn: c.Socket.MaxInFlight,
-		QueuedMaxBytes: c.Socket.QueuedMaxBytes, IdleTimeout: c.Socket.IdleTimeout, Logger: n.log, Registerer: n.o.Registry, CodePoints: n.codePoints(),
+		QueuedMaxBytes: c.Socket.QueuedMaxBytes, IdleTimeout: c.Socket.IdleTimeout, Logger: n.log, Metrics: n.requests, CodePoints: n.codePoints(),
 		Limits: serverLimits(c),
 	})
 	if err != nil {

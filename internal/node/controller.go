@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"milena/internal/api"
 	"milena/internal/config"
@@ -65,7 +66,7 @@ func (n *Node) openQuorum() error {
 		return err
 	}
 	endpoints := n.controllerEndpoints()
-	tick, election := quorum.Ticks(c.Quorum.FetchTimeout, c.Quorum.ElectionTimeout)
+	tick, election := quorumTicks(c)
 	o := quorum.Options{
 		FS: n.o.FS, Dir: n.metadataDir(), Self: quorum.Member{ID: c.ID, Directory: directory}, Endpoints: endpoints,
 		Logger: n.log, Registerer: n.o.Registry, Fatal: n.fail, Tick: tick, ElectionTicks: election,
@@ -96,6 +97,16 @@ func (n *Node) openQuorum() error {
 		return fmt.Errorf("metadata log: %w", err)
 	}
 	return nil
+}
+
+// quorumTicks is raft's clock as it is configured.
+func quorumTicks(c *config.Node) (tick time.Duration, election int) {
+	return quorum.Ticks(c.Quorum.FetchTimeout, c.Quorum.ElectionTimeout)
+}
+
+func electionTimeout(c *config.Node) time.Duration {
+	tick, election := quorumTicks(c)
+	return tick * time.Duration(election)
 }
 
 func bootstrapEndpoints(addrs []string) []quorum.Endpoint {
@@ -134,7 +145,7 @@ func (n *Node) buildControl() error {
 	}
 	o := controller.Options{
 		ClusterID: n.clusterID, Random: n.o.Random, Configs: config.Rules{}, Guards: n.mirrorGuards(), DeleteTopics: c.Topics.DeleteEnable,
-		SessionTimeout: c.Quorum.BrokerSession, Bootstrap: first, Logger: n.log,
+		SessionTimeout: c.Quorum.BrokerSession, Grace: 2 * electionTimeout(c), Bootstrap: first, Logger: n.log,
 		Defaults: func(*meta.Image) (int32, int16) {
 			d := n.live.Node().Topics
 			return d.Partitions, d.ReplicationFactor
@@ -180,15 +191,16 @@ func (n *Node) serveController(context.Context) error {
 		}
 		listeners = append(listeners, server.Listener{Listener: ln, Name: b.conf.Name, Protocol: b.conf.Protocol.String(), MaxConnections: max(b.conf.MaxConnections, 0)})
 	}
-	if len(listeners) == 0 { // nobody but the node itself
+	alone := len(listeners) == 0 // nobody but the node itself
+	if alone {
 		listeners = append(listeners, server.Listener{Listener: mem, Name: insideListener, Protocol: config.Plaintext.String()})
 		idle = -1
 	}
 	o := server.Options{
 		Listeners: listeners, Table: func(string) server.Table { return table }, IdleTimeout: idle, MaxFrame: c.Socket.MaxRequestBytes, Logger: n.log,
 	}
-	if !c.Broker {
-		o.Registerer = n.o.Registry // else the broker's listeners have these metrics
+	if !alone { // what a node says to itself is no traffic
+		o.Metrics = n.requests
 	}
 	var err error
 	if n.ctlServer, err = server.New(o); err != nil {

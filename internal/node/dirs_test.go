@@ -16,6 +16,7 @@ import (
 	"milena/internal/config"
 	"milena/internal/disk"
 	"milena/internal/node"
+	"milena/internal/node/nodetest"
 )
 
 // twoDisks is a node's file system with the directories /a and /b, of which /b can fail.
@@ -31,12 +32,16 @@ func (d *twoDisks) rule(op disk.Op, name string) error {
 	return nil
 }
 
-func (d *twoDisks) start(t *testing.T) (*node.Node, *prometheus.Registry) {
+func (d *twoDisks) start(t *testing.T, more ...string) (*node.Node, *prometheus.Registry) {
 	t.Helper()
-	conf, _, err := config.Load(map[string]string{
+	props := map[string]string{
 		"log.dirs": "/a,/b", "metadata.log.dir": "/a", "listeners": "PLAINTEXT://127.0.0.1:0", "milena.http.listen": "off", "offsets.topic.num.partitions": "1",
 		"mirror.state.topic.num.partitions": "1", "broker.heartbeat.interval.ms": "20", "log.dir.reserve.bytes": "0", "replica.high.watermark.checkpoint.interval.ms": "20",
-	}, config.Env{Hostname: os.Hostname})
+	}
+	for i := 0; i < len(more); i += 2 {
+		props[more[i]] = more[i+1]
+	}
+	conf, _, err := config.Load(props, config.Env{Hostname: os.Hostname})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,4 +240,59 @@ func TestNoByteLeft(t *testing.T) {
 		t.Errorf("read %v", got)
 	}
 	stop(t, n)
+}
+
+// A move between directories is held to its rate from the start on, goes on at that rate after a kill -9, and is done when
+// the rate is raised while the node runs.
+func TestMovesGoOnAndHaveARate(t *testing.T) {
+	const rate = "replica.alter.log.dirs.io.max.bytes.per.second"
+	d := &twoDisks{mem: disk.NewMem(1)}
+	n, _ := d.start(t, rate, "1")
+	cl := dial(t, n, kgo.ProducerBatchCompression(kgo.NoCompression()))
+	adm := kadm.NewClient(cl)
+	if _, err := adm.CreateTopic(ctx(t), 1, 1, nil, "big"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 30 { // three pieces of a move
+		if err := cl.ProduceSync(ctx(t), &kgo.Record{Topic: "big", Value: fmt.Appendf(nil, "%d%0*d", i, 100_000, 0)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to := "/b"
+	if d.in(t, "/b", "big")[0] {
+		to = "/a"
+	}
+	moving := func() (future bool) {
+		t.Helper()
+		dirs, err := adm.DescribeBrokerLogDirs(ctx(t), 1, kadm.TopicsSet{"big": {0: {}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs.EachPartition(func(p kadm.DescribedLogDirPartition) { future = future || p.IsFuture && p.Dir == to })
+		return future
+	}
+	if err := n.Replicas().MoveLog("big", 0, to); err != nil {
+		t.Fatal(err)
+	}
+	n.Kill()
+	cl.Close()
+	n, _ = d.start(t, rate, "1")
+	cl = dial(t, n)
+	adm = kadm.NewClient(cl)
+	if !moving() {
+		t.Fatalf("the move to %s has ended with the process", to)
+	}
+	fast := "1000000000"
+	if _, err := adm.AlterBrokerConfigs(ctx(t), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: rate, Value: &fast}}); err != nil {
+		t.Fatal(err)
+	}
+	nodetest.Eventually(t, 5*time.Second, func() error {
+		if moving() || !d.in(t, to, "big")[0] {
+			return errors.New("the replica is on its way")
+		}
+		return nil
+	})
+	if got := consume(t, dial(t, n, kgo.ConsumeTopics("big"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())), 30); len(got) != 30 {
+		t.Errorf("%d records", len(got))
+	}
 }

@@ -51,6 +51,7 @@ func (n *Node) join(ctx context.Context) error {
 	n.run("metadata", func(ctx context.Context) error {
 		select {
 		case <-n.session.Registered():
+			n.follower.NotBefore(n.session.Epoch())
 			return n.follower.Run(ctx)
 		case <-ctx.Done():
 			return ctx.Err()
@@ -107,6 +108,13 @@ func (n *Node) ready() error {
 func (n *Node) degraded() []string {
 	img := n.image()
 	var out []string
+	if n.dirs != nil {
+		for _, d := range n.dirs.Dirs() {
+			if !d.Online {
+				out = append(out, fmt.Sprintf("log directory %s is offline: its partitions have no replica here", d.Path))
+			}
+		}
+	}
 	for _, it := range n.internalTopics(img) {
 		t := img.TopicByName(it.Name)
 		if t == nil {

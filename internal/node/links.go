@@ -31,14 +31,24 @@ func (n *Node) connectControllers(context.Context) error {
 		follow: n.finder.Any(name("metadata")), session: n.finder.Active(name("heartbeat")),
 		forward: n.finder.Active(name("forward")), isr: n.finder.Active(name("isr")),
 	}
-	var directory ids.UUID
-	if n.quorum != nil {
-		directory = n.quorum.Self().Directory
-	}
+	directory := n.observerDirectory()
 	n.follower = metafollow.New(metafollow.Options{
 		NodeID: c.ID, Directory: directory, ClusterID: n.clusterID, Controller: n.links.follow, Finder: n.finder, Timeout: c.Quorum.RequestTimeout, Logger: n.log,
 	})
 	return nil
+}
+
+// observerDirectory is the id by which this node's readings of the metadata are told from another disk's (KIP-853):
+// a voter's own, else that of the metadata log directory, as Kafka's observers say it; zero if it has none.
+func (n *Node) observerDirectory() ids.UUID {
+	if n.quorum != nil {
+		return n.quorum.Self().Directory
+	}
+	id, err := n.metadataDirID()
+	if err != nil {
+		return ids.UUID{} // it is none of log.dirs and holds nothing: a broker alone needs no such directory
+	}
+	return id
 }
 
 // dialController connects to a controller at host:port, or to the one in this process if the address is empty.

@@ -90,6 +90,7 @@ type Node struct {
 	bound     []boundListener
 	advertise []meta.Endpoint   // listeners for clients, as they reach them
 	reachable []config.Listener // the controller's listeners, as others reach them
+	requests  *server.Metrics   // of all listeners
 
 	// Of a controller:
 	quorum     *quorum.Node
@@ -142,6 +143,10 @@ func Start(ctx context.Context, o Options) (*Node, error) {
 
 func (n *Node) start(ctx context.Context) error {
 	registerProcess(n.o.Registry, n.o.Version)
+	var err error
+	if n.requests, err = server.NewMetrics(n.o.Registry); err != nil {
+		return err
+	}
 	for _, step := range []func(context.Context) error{
 		n.openDirs, n.bind, n.startController, n.connectControllers, n.buildBroker, n.registerOverview, n.startConsole, n.join, n.serve,
 	} {
@@ -243,9 +248,26 @@ func (n *Node) dirOffline(dir string, err error) {
 	if n.replicas != nil {
 		n.replicas.DirectoryOffline(dir, err)
 	}
-	if dir == n.o.Config.MetadataLogDir && n.o.Config.Controller {
+	switch {
+	case dir == n.o.Config.MetadataLogDir && n.o.Config.Controller:
 		n.fail(fmt.Errorf("log directory %s holds the metadata and failed: %w", dir, err))
+	case n.dirs != nil && !slices.ContainsFunc(n.dirs.Dirs(), func(d logdir.DirInfo) bool { return d.Online }):
+		n.wg.Go(func() {
+			n.failLastDir(fmt.Errorf("log directory %s was the last one that worked, and failed: %w", dir, err))
+		})
 	}
+}
+
+// failLastDir ends a node without log directories, after the time for a heartbeat that tells the controller: others take its
+// partitions over then, and need not wait for the end of its session.
+func (n *Node) failLastDir(err error) {
+	told := time.NewTimer(n.o.Config.Quorum.BrokerHeartbeat + time.Second)
+	defer told.Stop()
+	select {
+	case <-told.C:
+	case <-n.ctx.Done():
+	}
+	n.fail(err)
 }
 
 // bind opens the listeners, so that the ports are known, and lets nobody in yet.

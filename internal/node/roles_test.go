@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -19,6 +20,8 @@ import (
 
 	"milena/internal/api"
 	"milena/internal/client"
+	"milena/internal/ids"
+	"milena/internal/logdir"
 	"milena/internal/node/nodetest"
 	"milena/internal/peer"
 )
@@ -56,6 +59,7 @@ func TestSplitRoles(t *testing.T) {
 	cl := clusterClient(t, c)
 	createTopic(t, cl, "t", 2, 2)
 	produce(t, cl, "t", 0, 20)
+	observersHaveDirectories(t, c, cl)
 	c.Kill(101)
 	nodetest.Eventually(t, 20*time.Second, func() error {
 		for _, id := range []int32{201, 202} {
@@ -74,6 +78,29 @@ func TestSplitRoles(t *testing.T) {
 	c.StartNodes(101)
 	produce(t, cl, "t", 20, 40)
 	replicasEqual(t, c, "t")
+}
+
+// observersHaveDirectories checks that brokers are seen reading the metadata with the id of their directory (KIP-853).
+func observersHaveDirectories(t *testing.T, c *nodetest.Cluster, cl *kgo.Client) {
+	t.Helper()
+	q, err := describeQuorum(t, cl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := map[int32]ids.UUID{}, map[int32]ids.UUID{}
+	for _, o := range q.Observers {
+		got[o.ReplicaID] = o.ReplicaDirectoryID
+	}
+	for _, id := range []int32{201, 202} {
+		m, err := logdir.ReadMeta(c.FS(id), c.Dir(id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want[id] = m.Directory
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("observers %v, want %v", got, want)
+	}
 }
 
 // askLeader asks one broker for the end of a partition that it leads by the metadata.
@@ -313,6 +340,23 @@ func describeQuorum(t *testing.T, cl *kgo.Client) (*kmsg.DescribeQuorumResponseT
 		return nil, &api.Error{Code: api.Code(p.ErrorCode)}
 	}
 	return p, nil
+}
+
+// What other nodes ask of a combined node's controller counts like what clients ask of its broker (RequestMetrics).
+func TestControllerListenersHaveRequestMetrics(t *testing.T) {
+	c := nodetest.Start(t, nodetest.Options{Combined: 1, Brokers: 1, Props: map[string]string{"milena.http.listen": "127.0.0.1:0", "default.replication.factor": "1"}})
+	cl := clusterClient(t, c)
+	createTopic(t, cl, "t", 1, 1)
+	got := httpGet(t, c.Node(1).HTTPAddr(), "/metrics")
+	for _, want := range []string{
+		`kafka_network_requestmetrics_requests_total{request="BrokerHeartbeat"`, `kafka_network_requestmetrics_totaltimems_count{request="Envelope"}`,
+		`kafka_network_requestmetrics_errors_total{error="NONE",request="BrokerRegistration"}`,
+		`kafka_server_socket_server_metrics_connection_count{listener="CONTROLLER"}`, `kafka_server_socket_server_metrics_connection_count{listener="PLAINTEXT"}`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("/metrics lack %s", want)
+		}
+	}
 }
 
 // Internal topics are made with as many replicas as there are brokers, and get the rest when brokers join.

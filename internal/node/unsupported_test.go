@@ -86,6 +86,7 @@ func TestUnsupportedIsComplete(t *testing.T) {
 		delete(entries, a.key)
 		s, ok := served[a.key]
 		row, known := api.Lookup(api.Key(a.key))
+		a.max += row.Own // versions of KIP-1279
 		switch {
 		case ok && listed:
 			t.Errorf("API %d (%s) is served, and UNSUPPORTED.md lists it", a.key, a.name)

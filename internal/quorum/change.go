@@ -272,7 +272,7 @@ func (d *driver) majorityWithout(voters []Voter, m Member) error {
 	if left-len(silent) > left/2 {
 		return nil
 	}
-	return fmt.Errorf("%w without %s: of the %d others, %s not answering: start them first", ErrNoMajority, m, left, nodeIDs(silent))
+	return fmt.Errorf("%w without %s, since these voters don't answer: %s. Start them first", ErrNoMajority, m, nodeIDs(silent))
 }
 
 // electionTimeout is how long a voter waits for word from the leader.

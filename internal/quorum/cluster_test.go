@@ -489,6 +489,38 @@ func TestChangeVoters(t *testing.T) {
 	})
 }
 
+// TestVoterThatMissedAChange: a voter that was away while another was added votes for it: nobody else could lead.
+func TestVoterThatMissedAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, nil)
+		defer c.close()
+		id, _ := c.leader()
+		var others []int32
+		for _, o := range c.ids() {
+			if o != id {
+				others = append(others, o)
+			}
+		}
+		away, gone := others[0], others[1]
+		c.add(testMember(4))
+		c.start(4, nil)
+		c.isolate(away, true)
+		if err := c.up(id).AddVoter(t.Context(), endpointed(testMember(4))); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.up(id).RemoveVoter(t.Context(), testMember(gone)); err != nil {
+			t.Fatal(err)
+		}
+		await(t, c.up(4), "three voters", func(*Status) bool { return len(c.up(4).Voters()) == 3 })
+		c.kill(id)
+		c.kill(gone)
+		c.isolate(away, false)
+		if next, _ := c.leader(); next != 4 {
+			t.Errorf("voter %d leads", next)
+		}
+	})
+}
+
 // TestLeaderDiesWhileAVoterIsAdded: the learner that it leaves behind has no vote and goes
 // after a while, or becomes a voter when it is asked for again.
 func TestLeaderDiesWhileAVoterIsAdded(t *testing.T) {

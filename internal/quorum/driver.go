@@ -17,7 +17,7 @@ import (
 // maxMessageBytes bounds the entries in one message to another voter.
 const maxMessageBytes = 1 << 20
 
-// maxStrangers bounds the members that a waiting voter learns from messages.
+// maxStrangers bounds the members that a voter learns from messages.
 const maxStrangers = 16
 
 // driver drives raft. Owned by the run goroutine.
@@ -204,6 +204,12 @@ func (d *driver) step(r received) {
 	switch {
 	case !ok && len(d.confs) == 0 && len(d.members) < maxStrangers:
 		d.members[m.GetFrom()] = r.from // a waiting voter knows nobody, but must answer
+	case !ok:
+		// The voter set that is known here may be behind, and a new voter need this one's vote to lead.
+		if len(d.heard) >= maxStrangers {
+			clear(d.heard)
+		}
+		d.heard[m.GetFrom()] = r.from
 	case ok && len(r.from.Endpoints) > 0 && !slices.Equal(r.from.Endpoints, known.Endpoints):
 		d.heard[m.GetFrom()] = r.from // it has moved, and the voter set doesn't say so yet
 	case ok:
@@ -330,6 +336,9 @@ func (d *driver) saveHardState() error {
 func (d *driver) send(ms []*pb.Message) {
 	for _, m := range ms {
 		to, ok := d.members[m.GetTo()]
+		if elsewhere, heard := d.heard[m.GetTo()]; heard {
+			to, ok = elsewhere, true
+		}
 		if !ok || d.n.o.Transport == nil {
 			continue
 		}
@@ -340,9 +349,6 @@ func (d *driver) send(ms []*pb.Message) {
 		}
 		if m.GetType() == pb.MsgSnap {
 			d.sentSnap[m.GetTo()] = 0
-		}
-		if elsewhere, ok := d.heard[m.GetTo()]; ok {
-			to = elsewhere
 		}
 		d.n.o.Transport.Send(to, b)
 	}

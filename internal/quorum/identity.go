@@ -26,6 +26,51 @@ const (
 	identitySize    = 8 + 4 + memberSize + 4
 )
 
+// markName is the file beside the raft log's directory that says, in the identity file's format, that the directory is a
+// member's: where it is there and the directory is empty, a vote was forgotten.
+func markName(dir string) string { return filepath.Clean(dir) + ".member" }
+
+// mark says beside the directory whose it is.
+func (n *Node) mark() error {
+	name := markName(n.o.Dir)
+	if ok, err := disk.Exists(n.o.FS, name); ok || err != nil {
+		return err
+	}
+	return disk.WriteFileAtomic(n.o.FS, name, encodeIdentity(n.o.Self))
+}
+
+// unmark forgets whose a directory was: it has the voters of a quorum that begins.
+func unmark(fsys disk.FS, dir string) error {
+	name := markName(dir)
+	if ok, err := disk.Exists(fsys, name); err != nil || !ok {
+		return err
+	}
+	if err := fsys.Remove(name); err != nil {
+		return err
+	}
+	return fsys.SyncDir(filepath.Dir(name))
+}
+
+// checkForgotten refuses to begin anew as a member that has voted and acknowledged before: the majority counts on what it
+// has forgotten. Another disk makes another member, this one must be removed and added.
+func (n *Node) checkForgotten() error {
+	name := markName(n.o.Dir)
+	b, err := disk.ReadFile(n.o.FS, name)
+	if isNotExist(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	owner, err := parseIdentity(b)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return fmt.Errorf("%w: the metadata log of voter %s is gone from %s, and with it what it agreed to: put it back. If it is lost for good while the other voters "+
+		"are a majority, remove this voter (milena quorum remove --controller-id %d --controller-directory-id %s), delete %s, start again, and add it (milena quorum add)",
+		ErrCorrupt, owner, n.o.Dir, owner.ID, owner.Directory, name)
+}
+
 // Known reports whether dir has metadata already: that of a member whose raft log exists, or
 // what a restore wrote.
 func Known(fsys disk.FS, dir string) (bool, error) {
@@ -56,6 +101,9 @@ func Format(fsys disk.FS, dir string, voters []Voter) error {
 	}
 	if found {
 		return fmt.Errorf("quorum: %s holds a voter set already", dir)
+	}
+	if err := unmark(fsys, dir); err != nil {
+		return err
 	}
 	return snapshotDir{fs: fsys, dir: dir}.publish(firstSnapshot(voters), "")
 }
@@ -121,7 +169,7 @@ func parseIdentity(b []byte) (Member, error) {
 // claim makes a new directory ours. The identity file is written last, when the first
 // snapshot and the raft log are durable: with it, a missing log is damage.
 func (n *Node) claim() error {
-	return disk.WriteFileAtomic(n.o.FS, filepath.Join(n.o.Dir, identityName), encodeIdentity(n.o.Self))
+	return disk.WriteFileAtomic(n.o.FS, filepath.Join(n.o.Dir, identityName), encodeIdentity(n.o.Self)) // mark comes after
 }
 
 // identify checks whose directory it is, and settles who this node is. A directory that
@@ -146,6 +194,9 @@ func (n *Node) identify() (known bool, err error) {
 		return false, err
 	}
 	found, err := HasVoters(n.o.FS, n.o.Dir)
+	if err == nil && !found {
+		err = n.checkForgotten()
+	}
 	if err != nil {
 		return false, err
 	}

@@ -37,11 +37,14 @@ type Contents struct {
 	Generation uint64
 	Voters     []Voter // of the newest snapshot
 	Entries    []LogEntry
-	dir        snapshotDir
+	// Damage wraps ErrCorrupt if the log is damaged where it had been durable: Entries ends before it, what
+	// lies behind can't be told. Nil: it is whole, as far as can be seen.
+	Damage error
+	dir    snapshotDir
 }
 
 // Inspect reads a member's directory, also of a node that runs, and changes nothing.
-// Damage at the end of the log, as a crash or a running node leaves it, ends the entries.
+// A last frame cut short, as a crash or a running node leaves it, just ends the entries.
 func Inspect(fsys disk.FS, dir string) (*Contents, error) {
 	out := &Contents{Self: Member{ID: -1}, dir: snapshotDir{fs: fsys, dir: dir}}
 	b, err := disk.ReadFile(fsys, filepath.Join(dir, identityName))
@@ -61,49 +64,62 @@ func Inspect(fsys disk.FS, dir string) (*Contents, error) {
 		out.Snapshot, out.Size, out.Index = snap.id, snap.size, snap.at.index
 		out.Voters, out.Generation = snap.members, snap.generation
 	}
-	rec, err := inspectLog(fsys, dir)
+	rec, damage, err := inspectLog(fsys, dir)
 	if err != nil {
 		return nil, err
 	}
 	if snap == nil && len(rec.entries) == 0 && out.Self.ID < 0 {
 		return nil, fmt.Errorf("%s holds no metadata log", dir)
 	}
+	out.Damage = damage
 	out.Entries, err = logEntries(rec)
 	return out, err
 }
 
-// inspectLog reads the segments without touching them.
-func inspectLog(fsys disk.FS, dir string) (*recovered, error) {
-	names, err := fsys.ReadDir(dir)
+// inspectLog reads the segments without touching them, up to the first damage that no crash explains.
+func inspectLog(fsys disk.FS, dir string) (rec *recovered, damage, err error) {
+	all, err := fsys.ReadDir(dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	rec := &recovered{hard: &pb.HardState{}}
-	first := true
-	for _, n := range names {
-		if _, ok := parseSegmentName(n.Name()); !ok {
-			continue
+	var names []string
+	for _, n := range all {
+		if _, ok := parseSegmentName(n.Name()); ok {
+			names = append(names, filepath.Join(dir, n.Name()))
 		}
-		name := filepath.Join(dir, n.Name())
+	}
+	rec = &recovered{hard: &pb.HardState{}}
+	first := true
+	for i, name := range names {
 		b, err := disk.ReadFile(fsys, name)
 		if isNotExist(err) {
 			continue // compacted meanwhile
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		last := i == len(names)-1
 		h, err := parseSegmentHeader(b)
-		if err != nil {
-			break // the last one, cut short by a crash
+		switch {
+		case err != nil && last && errors.Is(err, ErrCorrupt) && len(b) <= segmentHeaderSize:
+			return rec, nil, nil // cut short by a crash
+		case errors.Is(err, ErrCorrupt):
+			return rec, fmt.Errorf("%s: %w", name, err), nil
+		case err != nil:
+			return nil, nil, fmt.Errorf("%s: %w", name, err)
 		}
 		if first {
 			rec.before, first = h.before, false
 		}
-		if _, err := rec.read(b); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
+		end, err := rec.read(b)
+		if err != nil {
+			return rec, fmt.Errorf("%s: %w", name, err), nil
+		}
+		if end < len(b) && (!last || durableBeyond(b, end)) {
+			return rec, fmt.Errorf("%s: %w: damaged at position %d of %d", name, ErrCorrupt, end, len(b)), nil
 		}
 	}
-	return rec, nil
+	return rec, nil, nil
 }
 
 // InspectSegment reads one file of the raft log. The entries are those it leaves in force.
@@ -257,5 +273,8 @@ func Restore(fsys disk.FS, dir string, r Restored) error {
 	s := firstSnapshot(r.Voters)
 	s.id, s.size, s.crc, s.generation = r.ID, size, crc, r.Generation
 	s.at = position{index: uint64(r.ID.EndOffset) + 1, term: uint64(max(r.ID.Epoch, 1))}
+	if err := unmark(fsys, dir); err != nil {
+		return err
+	}
 	return d.publish(s, name)
 }

@@ -175,6 +175,9 @@ func open(o Options) (_ *Node, err error) {
 			return nil, fmt.Errorf("quorum: %w", err)
 		}
 	}
+	if err := n.mark(); err != nil {
+		return nil, fmt.Errorf("quorum: %w", err)
+	}
 	if n.store, err = joinLog(log, rec, snap); err != nil {
 		return nil, fmt.Errorf("quorum: %w", err)
 	}

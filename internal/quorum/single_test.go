@@ -631,3 +631,31 @@ func TestFailedTurnAnswersAll(t *testing.T) {
 		t.Error("the read was never answered")
 	}
 }
+
+// A voter whose log is gone doesn't come back as the same member: it has forgotten what it agreed to. A format or restore
+// begins another quorum.
+func TestAVoterWithoutItsLogIsRefused(t *testing.T) {
+	mem := disk.NewMem(1)
+	n, epoch := startSingle(t, single(t, mem))
+	mustPropose(t, n, epoch, 0, 2)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := mem.RemoveAll("/meta"); err != nil {
+		t.Fatal(err)
+	}
+	for _, voters := range [][]Voter{nil, voterList(1)} { // one that would wait to be added, too
+		o := single(t, mem)
+		o.Voters = voters
+		if _, err := Open(o); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "milena quorum remove --controller-id 1") {
+			t.Errorf("it is opened: %v", err)
+		}
+	}
+	if err := Format(mem, "/meta", voterList(1)); err != nil {
+		t.Fatal(err)
+	}
+	n, _ = startSingle(t, single(t, mem))
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -8,7 +8,7 @@ import (
 
 // heard is what is known of a broker as a follower of whatever this one leads.
 type heard struct {
-	at    atomic.Int64 // when it last fetched, ns
+	at    atomic.Int64 // when it last fetched, ns since the manager's beginning: steps of the wall clock don't count
 	again atomic.Bool  // its next fetch looks whether it may join ISRs
 }
 
@@ -22,22 +22,38 @@ func (m *Manager) brokersChanged() {
 		p.mu.RLock()
 		s := p.st.Load()
 		var lows lowWaiters
+		mv := moved{hw: -1}
 		if s.self && s.gone == nil {
 			p.lookAgain(s)
 			lows = p.takeLow(false)
+			mv = p.advance(s, 0) // it may have waited for a follower that won't join any more
 		}
 		p.mu.RUnlock()
+		p.announce(mv)
 		lows.tell(p, s)
 		return true
 	})
 }
 
 // eligible reports whether a follower that fetches with that broker epoch (-1:
-// not said) may be in an ISR: its broker is alive, stays, and is that incarnation
-// (KIP-841, KIP-903).
-func (m *Manager) eligible(broker int32, epoch int64) bool {
-	b := m.Image().Broker(broker)
-	return b != nil && !b.Fenced && !b.ShuttingDown && (epoch < 0 || epoch == b.Epoch)
+// not said) may be in the partition's ISR: its broker is alive, stays, and is that
+// incarnation (KIP-841, KIP-903), and the directory of its replica is online (KIP-858).
+func (p *Partition) eligible(broker int32, epoch int64) bool {
+	img := p.m.Image()
+	b := img.Broker(broker)
+	if b == nil || b.Fenced || b.ShuttingDown || epoch >= 0 && epoch != b.Epoch {
+		return false
+	}
+	t := img.TopicByID(p.topic.id)
+	if t == nil {
+		return true
+	}
+	mp := t.Partition(p.index)
+	if mp == nil {
+		return true
+	}
+	i := slices.Index(mp.Replicas, broker)
+	return i < 0 || i >= len(mp.Dirs) || b.HasDir(mp.Dirs[i])
 }
 
 // heardOf is what is known of a broker as a follower.
@@ -53,7 +69,7 @@ func (m *Manager) heardOf(broker int32) *heard {
 // that it doesn't name, so those that wait for the follower are looked at here.
 func (m *Manager) Heard(broker int32, now time.Time) {
 	h := m.heardOf(broker)
-	h.at.Store(now.UnixNano())
+	h.at.Store(int64(now.Sub(m.began)))
 	if !h.again.Swap(false) {
 		return
 	}

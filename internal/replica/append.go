@@ -79,7 +79,7 @@ func (p *Partition) appended(s *state, info partlog.AppendInfo, err error) (part
 	if len(s.replicas) > 1 {
 		p.hwMu.Lock()
 		for _, f := range p.followers {
-			f.outgrown(info.FirstOffset)
+			f.outgrown(info.FirstOffset, p.m.began)
 		}
 		p.hwMu.Unlock()
 	}
@@ -226,6 +226,7 @@ func (p *Partition) truncate(check func() error, cut func() (int64, error)) erro
 		mv.restart.Store(true)
 	}
 	end := p.l().EndOffset()
+	p.markFollowers(s)
 	if s.epochStart > end { // what the leadership began with is gone: nothing above end is to be waited for
 		next := *s
 		next.epochStart = end
@@ -242,6 +243,6 @@ func (p *Partition) truncate(check func() error, cut func() (int64, error)) erro
 	woken := p.takeWaiters(func(w *waiter) bool { return w.offset > end })
 	p.mu.Unlock()
 	fail(woken, api.Errorf(api.NotLeaderOrFollower, "%s was truncated to %d; send the records again", p.name(), off))
-	p.touchAll()
+	p.AlignmentChanged()
 	return nil
 }

@@ -35,6 +35,10 @@
 //     returns, no append that the new state refuses is still under way.
 //   - What was fetched under one leader epoch is neither appended nor cut under
 //     another, and a log is cut by the leader's epochs only.
+//   - A leader that has cut its log (a mirror's) knows nothing of its followers'
+//     logs until they fetch at or below the cut, and cuts those that go beyond,
+//     whatever their epochs say. Until the mirror says that the cut is over,
+//     followers serve no consumer: they are told by a high watermark of -1.
 //   - A waiter is called exactly once, without any lock of this package held:
 //     by the offset it waits for, or by the change of leader, the deletion or
 //     the failed directory that makes waiting pointless. Deadlines belong to

@@ -35,6 +35,7 @@ type FetchPart struct {
 
 	// What an incremental session told the client last.
 	toldHW, toldStart int64
+	toldTurn          int64 // of Partition.turn, of a follower
 
 	// Guarded by set.mu: the part is in the queue of those to look at.
 	queued bool
@@ -62,7 +63,7 @@ type FetchSet struct {
 // Add puts f in the set, to be looked at by the next fetch.
 func (s *FetchSet) Add(f *FetchPart, follower, readCommitted bool) {
 	f.set, f.logEnd, f.committed = s, follower, readCommitted
-	f.toldHW, f.toldStart = -1, -1
+	f.toldHW, f.toldStart, f.toldTurn = -1, -1, 0
 	if follower {
 		f.toldHW = f.KnownHW
 	}
@@ -223,10 +224,9 @@ func (m *Manager) Look(s *FetchSet, lim Limits, out []PartResult) (_ []PartResul
 	look := func(f *FetchPart) {
 		r := PartResult{Part: f}
 		r.ReadResult, r.Err = m.readPart(f, &lim, min(left, int(f.MaxBytes)), bytes == 0)
-		if r.Err != nil || r.Diverges() || r.Preferred >= 0 || f.logEnd && r.HighWatermark > f.toldHW {
-			now = true
-		}
-		if r.Err != nil || r.Diverges() || r.Preferred >= 0 || r.More || r.HighWatermark != f.toldHW || r.LogStart != f.toldStart {
+		urgent := r.Err != nil || r.Diverges() || r.Preferred >= 0 || f.logEnd && (r.HighWatermark > f.toldHW || r.Turn != f.toldTurn)
+		now = now || urgent
+		if urgent || r.More || r.HighWatermark != f.toldHW || r.LogStart != f.toldStart {
 			s.requeue(f)
 		}
 		bytes += r.Bytes
@@ -298,10 +298,10 @@ func (r *PartResult) Told() bool {
 		f.toldHW = -1
 		return true
 	}
-	if r.Bytes == 0 && !r.Diverges() && r.Preferred < 0 && r.HighWatermark == f.toldHW && r.LogStart == f.toldStart {
+	if r.Bytes == 0 && !r.Diverges() && r.Preferred < 0 && r.HighWatermark == f.toldHW && r.LogStart == f.toldStart && (!f.logEnd || r.Turn == f.toldTurn) {
 		return false
 	}
-	f.toldHW, f.toldStart = r.HighWatermark, r.LogStart
+	f.toldHW, f.toldStart, f.toldTurn = r.HighWatermark, r.LogStart, r.Turn
 	return true
 }
 

@@ -80,6 +80,7 @@ func (p *Partition) AppendFetched(f Fetched) (partlog.AppendInfo, error) {
 		}
 		p.countReplicated(info)
 	}
+	p.hear(f.Leader, f.HighWatermark)
 	hw, grown, held := p.follow(f.HighWatermark, int(info.Bytes))
 	moved, err := false, error(nil)
 	if f.LogStart > p.l().StartOffset() {

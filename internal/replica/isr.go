@@ -18,6 +18,8 @@ type follower struct {
 	lastEnd     int64
 	lastFetch   time.Time
 	brokerEpoch int64 // of its last fetch (KIP-903), -1: not known
+	// cutTo is where the leader's log was cut to, until the follower has shown that its own doesn't go beyond; -1: it needn't.
+	cutTo int64
 	// heard is when its broker last fetched anything here: a fetch of a session
 	// names only what changed.
 	heard *heard
@@ -41,12 +43,13 @@ func (f *follower) fetched(offset, start, end int64, now time.Time) {
 }
 
 // outgrown notes that the leader appended to a log that ended at end: a
-// follower that had all of it was caught up when its broker last fetched.
-func (f *follower) outgrown(end int64) {
+// follower that had all of it was caught up when its broker last fetched. began is
+// when the manager began, which fetches are timed from.
+func (f *follower) outgrown(end int64, began time.Time) {
 	if f.end < end {
 		return
 	}
-	if at := time.Unix(0, f.heard.at.Load()); at.After(f.caughtUp) {
+	if at := began.Add(time.Duration(f.heard.at.Load())); at.After(f.caughtUp) {
 		f.caughtUp = at
 	}
 }
@@ -70,8 +73,9 @@ func committed(self int32, selfEnd int64, isr []int32, followers map[int32]*foll
 }
 
 // syncFollowers keeps an entry for each other replica while leading. With a
-// new leader epoch those in the ISR count as caught up now; a new leader knows
-// nothing of their logs. mu is held alone.
+// new leader epoch those in the ISR count as caught up now, and nothing is known of
+// their logs: another may have led between two epochs of this one, and had them cut.
+// mu is held alone.
 func (p *Partition) syncFollowers(s, old *state, now time.Time) {
 	p.hwMu.Lock()
 	defer p.hwMu.Unlock()
@@ -85,8 +89,11 @@ func (p *Partition) syncFollowers(s, old *state, now time.Time) {
 			continue
 		}
 		f := p.followers[id]
-		if f == nil || !old.self {
-			f = &follower{end: -1, start: -1, lastEnd: -1, brokerEpoch: -1, heard: p.m.heardOf(id)}
+		switch {
+		case f == nil || !old.self:
+			f = &follower{end: -1, start: -1, lastEnd: -1, cutTo: -1, brokerEpoch: -1, heard: p.m.heardOf(id)}
+		case s.epoch != old.epoch:
+			f.end, f.lastEnd = -1, -1
 		}
 		if slices.Contains(s.isr, id) && (!old.self || s.epoch != old.epoch || !slices.Contains(old.isr, id)) {
 			f.caughtUp = now
@@ -112,7 +119,12 @@ func (p *Partition) Followed(ff FollowerFetch, now time.Time) error {
 	s := p.st.Load()
 	p.hwMu.Lock()
 	f := p.followers[ff.Broker]
-	if err := p.checkFollower(f, ff); err != nil {
+	err := p.checkFollower(f, ff)
+	aligned := false
+	if err == nil {
+		aligned, err = p.aligned(f, ff.Offset)
+	}
+	if err != nil {
 		p.hwMu.Unlock()
 		p.mu.RUnlock()
 		return err
@@ -130,6 +142,9 @@ func (p *Partition) Followed(ff FollowerFetch, now time.Time) error {
 	p.mu.RUnlock()
 	p.announce(mv)
 	lows.tell(p, s)
+	if fn := p.onAligned.Load(); aligned && fn != nil {
+		(*fn)()
+	}
 	return nil
 }
 
@@ -217,7 +232,7 @@ func (p *Partition) joining(s *state, hw int64) int64 {
 			if now.IsZero() {
 				now = time.Now()
 			}
-			if !f.inSync(p.l().EndOffset(), now, p.m.opts.LagTimeMax) || !p.m.eligible(id, f.brokerEpoch) {
+			if !f.inSync(p.l().EndOffset(), now, p.m.opts.LagTimeMax) || !p.eligible(id, f.brokerEpoch) {
 				continue
 			}
 		}

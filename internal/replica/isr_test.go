@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/api"
+	"milena/internal/ids"
 	"milena/internal/meta"
 )
 
@@ -53,6 +55,30 @@ func TestUnderMinISR(t *testing.T) {
 		if got := underMinISR(s, c.min); got != c.want {
 			t.Errorf("%d replicas, %d in sync, min %d: %v, want %v", c.replicas, c.isr, c.min, got, c.want)
 		}
+	}
+}
+
+// A leader that misses another's epoch and leads again knows nothing of its followers' logs: the other may have had them cut.
+func TestHighWatermarkForgetsFollowersWithTheEpoch(t *testing.T) {
+	r := newRig(t)
+	p := r.get(r.topicOn(1, 1, []int32{self, 2, 3}, []int32{self, 2, 3}), 0)
+	r.append(p, 5)
+	fetch := func(id int32, off int64) {
+		t.Helper()
+		if _, err := p.Read(ReadParams{Offset: off, MaxBytes: 1 << 20, ReplicaID: id, CurrentEpoch: -1, LastFetched: -1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fetch(2, 5)
+	fetch(3, 2)
+	r.lead(1, self, 7)
+	fetch(3, 5)
+	if hw := p.HighWatermark(); hw != 2 {
+		t.Fatalf("high watermark %d: replica 2 was counted for what it had in another epoch", hw)
+	}
+	fetch(2, 5)
+	if hw := p.HighWatermark(); hw != 5 {
+		t.Fatalf("high watermark %d", hw)
 	}
 }
 
@@ -116,13 +142,13 @@ func TestFollowerInSync(t *testing.T) {
 		t.Error("in sync 11 s after it had everything")
 	}
 	// A quiet log: its broker went on fetching until just before the append.
-	f.heard.at.Store(at(1500).UnixNano())
-	f.outgrown(5)
+	f.heard.at.Store(int64(500 * time.Second))
+	f.outgrown(5, at(1000))
 	if !f.inSync(6, at(1509), lag) || f.inSync(6, at(1511), lag) {
 		t.Error("caught up until its broker's last fetch before the append")
 	}
-	f.heard.at.Store(at(1600).UnixNano())
-	f.outgrown(6) // it lacks 5
+	f.heard.at.Store(int64(600 * time.Second))
+	f.outgrown(6, at(1000)) // it lacks 5
 	if f.inSync(7, at(1605), lag) {
 		t.Error("a follower that lags is not caught up by its broker's fetches")
 	}
@@ -185,4 +211,91 @@ type neverAnswers struct{}
 
 func (neverAnswers) Call(context.Context, kmsg.Request) (kmsg.Response, error) {
 	return nil, errors.New("no controller")
+}
+
+// One delta raises min.insync.replicas to 2 and then takes broker 2 out of the ISR, whom the controller keeps as eligible because
+// the high watermark doesn't move below the min ISR. It must not.
+func TestSettingsComeBeforeTheISR(t *testing.T) {
+	r := newRig(t)
+	p := r.get(r.topicOn(1, 1, []int32{self, 2}, []int32{self, 2}), 0)
+	r.append(p, 5)
+	_ = followed(p, 2, 0)
+	acked := false
+	p.AwaitHW(0, 5, func(err error) { acked = err == nil })
+	two := "2"
+	left := metaISR(1, self).(*meta.PartitionChangeRecord)
+	left.ELR = []int32{2}
+	r.apply(&meta.ConfigRecord{ResourceType: meta.ResourceTopic, ResourceName: p.Topic(), Key: "min.insync.replicas", Value: &two}, left)
+	if hw := p.HighWatermark(); hw != 0 || acked {
+		t.Errorf("high watermark %d, acknowledged %v, with the ISR %v and an eligible replica that has nothing", hw, acked, p.InSync())
+	}
+}
+
+// The controller's answer to a smaller ISR may come before the higher min.insync.replicas that it was given under: until the
+// metadata tells of both, who left counts.
+func TestSmallerISRWaitsForTheMetadata(t *testing.T) {
+	r := newRig(t)
+	r.m.opts.Controller = neverAnswers{}
+	p := r.get(r.topicOn(1, 1, []int32{self, 2}, []int32{self, 2}), 0)
+	r.append(p, 5)
+	_ = followed(p, 2, 0)
+	p.shrink(time.Now().Add(time.Hour))
+	pr := p.proposal
+	if pr == nil || len(pr.isr) != 1 {
+		t.Fatalf("proposal %+v", pr)
+	}
+	if p.altered(pr, alteration{epoch: p.st.Load().epoch, version: pr.version + 1, isr: []int32{self}}) {
+		t.Error("what was accepted is asked for again")
+	}
+	if hw := p.HighWatermark(); hw != 0 {
+		t.Errorf("high watermark %d by an answer alone", hw)
+	}
+	r.apply(metaISR(1, self))
+	if hw := p.HighWatermark(); hw != 5 || p.proposal != nil {
+		t.Errorf("high watermark %d, want 5; proposal %+v", hw, p.proposal)
+	}
+}
+
+// Follower 3 was caught up and leaves the ISR, while its broker lives on. The high watermark waits for it to catch up again at most
+// replica.lag.time.max.ms, also if nothing else happens in the partition; and no longer than until its directory is known to be lost.
+func TestHighWatermarkDoesNotWaitForever(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			r.m.opts.Controller = neverAnswers{}
+			dir := ids.UUID{0: 9}
+			p := r.get(r.topicOn(1, 1, []int32{self, 2, 3}, []int32{self, 2, 3}), 0)
+			r.apply(&meta.RegisterBrokerRecord{BrokerID: 2, BrokerEpoch: 6}, &meta.RegisterBrokerRecord{BrokerID: 3, BrokerEpoch: 7, LogDirs: []ids.UUID{dir, {0: 8}}})
+			fetch := func(id int32, epoch, off int64) {
+				if err := p.Followed(FollowerFetch{Broker: id, BrokerEpoch: epoch, Offset: off}, time.Now()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.append(p, 5)
+			fetch(2, 6, 5)
+			fetch(3, 7, 5)
+			r.append(p, 1)
+			acked := false
+			p.AwaitHW(0, 6, func(err error) { acked = err == nil })
+			fetch(2, 6, 6)
+			left := metaISR(1, self, 2).(*meta.PartitionChangeRecord)
+			left.Directories = []ids.UUID{{0: 1}, {0: 2}, dir}
+			r.apply(left)
+			if acked {
+				t.Fatal("the leader runs away from a follower that is about to catch up")
+			}
+			if lost {
+				r.apply(&meta.BrokerRegistrationChangeRecord{BrokerID: 3, BrokerEpoch: 7, LogDirs: []ids.UUID{{0: 8}}})
+			} else {
+				for range 40 { // broker 2 goes on fetching: its session doesn't name the partition, which has nothing new
+					time.Sleep(time.Second)
+					r.m.Heard(2, time.Now())
+					p.shrink(time.Now())
+				}
+			}
+			if !acked {
+				t.Errorf("directory lost %v: high watermark %d of %d, ISR %v, which has everything; the produce waits on", lost, p.HighWatermark(), p.LogEndOffset(), p.InSync())
+			}
+		})
+	}
 }

@@ -78,6 +78,9 @@ type Options struct {
 	LagTimeMax time.Duration
 	// Suspended begins suspended: nothing is led until Resume.
 	Suspended bool
+	// Current says whether the metadata is likely that of now: if not, what only a
+	// newer leadership explains is no loss. Nil: it is.
+	Current func() bool
 }
 
 // Caller sends a request to the active controller and returns its reply.
@@ -104,14 +107,16 @@ type Manager struct {
 	applying    *meta.Delta       // nil between deltas
 	ahead       map[logKey]opened // by openAhead, while a delta is applied
 	gates       func(t *meta.Topic, partition int32) Gate
+	alignments  func(t *meta.Topic, partition int32) *Alignment
 	subscribers []func(Event)
 	followed    []func(*Partition)
 
 	alters alterer
 	assign assigner
 	moves  mover
-	heard  sync.Map // broker id to *heard
-	quotas [2]quota // of replication: leaderQuota, followerQuota
+	heard  sync.Map  // broker id to *heard
+	began  time.Time // what heard times are from
+	quotas [2]quota  // of replication: leaderQuota, followerQuota
 }
 
 // topic is a topic of the metadata, with its local partitions.
@@ -142,7 +147,7 @@ func New(o Options) (*Manager, error) {
 	}
 	m := &Manager{
 		opts: o, log: o.Logger, sessions: NewSessions(o.SessionSlots, o.Random),
-		byName: map[string]*topic{}, byID: map[ids.UUID]*topic{}, ahead: map[logKey]opened{}, suspended: o.Suspended,
+		byName: map[string]*topic{}, byID: map[ids.UUID]*topic{}, ahead: map[logKey]opened{}, suspended: o.Suspended, began: time.Now(),
 	}
 	m.image.Store(meta.Empty(""))
 	m.alters.init()
@@ -236,6 +241,9 @@ func (m *Manager) Apply(d *meta.Delta) {
 		m.applying = nil
 		clear(m.ahead)
 	}()
+	// Settings come first: a leader that saw a smaller ISR before the higher min.insync.replicas that was set earlier would commit
+	// what the controller's eligible replicas lack. The other way round nothing is lost: every replica of the ISR it knows counts.
+	m.applyConfigs(d)
 	for _, td := range d.Topics {
 		if td.Deleted() {
 			m.deleteTopic(td.Prev)
@@ -247,7 +255,6 @@ func (m *Manager) Apply(d *meta.Delta) {
 			m.applyPartition(t, td.Next, i)
 		}
 	}
-	m.applyConfigs(d)
 	if len(d.Brokers) > 0 {
 		m.brokersChanged()
 	}
@@ -436,11 +443,21 @@ func (m *Manager) ensureTopic(mt *meta.Topic) *topic {
 }
 
 func (m *Manager) refreshGates(t *topic, mt *meta.Topic) {
-	if m.gates == nil {
+	if m.gates == nil && m.alignments == nil {
 		return
 	}
 	for _, p := range m.local(t) {
+		m.mirrored(p, mt)
+	}
+}
+
+// mirrored has the mirrors decide what they have to say of a partition.
+func (m *Manager) mirrored(p *Partition, mt *meta.Topic) {
+	if m.gates != nil {
 		p.SetGate(m.gates(mt, p.index))
+	}
+	if m.alignments != nil {
+		p.align.Store(m.alignments(mt, p.index))
 	}
 }
 
@@ -458,9 +475,7 @@ func (m *Manager) applyPartition(t *topic, mt *meta.Topic, i int32) {
 	}
 	if p == nil || p.l() == nil { // new, or its log couldn't be opened then
 		p = m.create(t, i)
-		if m.gates != nil {
-			p.SetGate(m.gates(mt, i))
-		}
+		m.mirrored(p, mt)
 		m.mu.Lock()
 		t.parts[i] = p
 		m.mu.Unlock()
@@ -498,6 +513,7 @@ func (m *Manager) create(t *topic, i int32) *Partition {
 		t.metrics = m.metrics.topic(t.name)
 	}
 	p := &Partition{m: m, topic: t, index: i}
+	p.opened.Store(notOpen)
 	set := m.opts.Settings(m.Image(), t.name)
 	p.settings.Store(&set)
 	st := &state{leader: -1, epoch: -1, version: -1}
@@ -514,6 +530,7 @@ func (m *Manager) create(t *topic, i int32) *Partition {
 	p.hw.Store(hw)
 	log.UpdateHighWatermark(hw)
 	p.st.Store(st)
+	m.resumeMove(p)
 	return p
 }
 

@@ -39,3 +39,6 @@ func (m *Manager) ShrinkISRs(now time.Time) {
 		p.shrink(now)
 	}
 }
+
+// RetryLogs makes the logs that could not be made for lack of space.
+func (m *Manager) RetryLogs() { m.retryLogs() }

@@ -30,7 +30,9 @@ type move struct {
 	future *partlog.Log
 	// restart is set by a truncation of the replica: the copy begins anew.
 	restart atomic.Bool
-	begun   bool // the copy has begun at the log start
+	begun   bool  // the copy has begun at the log start
+	cleaned int64 // where the replica's log was compacted to when the copy began; a pass that ends later begins it anew
+	found   bool  // an earlier process made the copy: it may have parted from the replica's log
 }
 
 // moveDirs is what a mover needs of the log directories; *logdir.Set has it.
@@ -39,6 +41,7 @@ type moveDirs interface {
 	CreateFuture(topic string, partition int32, path string) (*partlog.Log, error)
 	Promote(future *partlog.Log) (*partlog.Log, error)
 	DropFuture(future *partlog.Log)
+	Future(topic string, partition int32) *partlog.Log
 }
 
 var _ moveDirs = (*logdir.Set)(nil)
@@ -86,13 +89,28 @@ func (m *Manager) MoveLog(topic string, partition int32, path string) error {
 	if err != nil || future == nil {
 		return err
 	}
-	mv := &move{p: p, future: future}
-	p.moving.Store(mv)
-	m.moves.mu.Lock()
-	m.moves.moves[p] = mv
-	m.moves.mu.Unlock()
-	poke(m.moves.wake)
+	m.moves.add(&move{p: p, future: future})
 	return nil
+}
+
+// resumeMove goes on with the move of a new partition that an earlier process began.
+func (m *Manager) resumeMove(p *Partition) {
+	dirs, ok := m.opts.Dirs.(moveDirs)
+	if !ok {
+		return
+	}
+	if future := dirs.Future(p.topic.name, p.index); future != nil {
+		m.log.Info("move of a replica to another log directory goes on", "topic", p.topic.name, "partition", p.index, "to", future.Dir(), "offset", future.EndOffset())
+		m.moves.add(&move{p: p, future: future, found: true})
+	}
+}
+
+func (v *mover) add(mv *move) {
+	mv.p.moving.Store(mv)
+	v.mu.Lock()
+	v.moves[mv.p] = mv
+	v.mu.Unlock()
+	poke(v.wake)
 }
 
 // list is the moves under way, in a fixed order.
@@ -180,6 +198,15 @@ func (m *Manager) moveStep(mv *move, dirs moveDirs) (done bool, err error) {
 // p.mu is held.
 func (mv *move) copy() (all bool, n int, err error) {
 	from, to := mv.p.l(), mv.future
+	if mv.found {
+		if mv.begun, err = rejoin(from, to); err != nil {
+			return false, 0, err
+		}
+		mv.found, mv.cleaned = false, from.CleanedTo()
+	}
+	if c := from.CleanedTo(); c != mv.cleaned { // a tombstone that the copy needs may be gone
+		mv.begun, mv.cleaned = false, c
+	}
 	if mv.restart.Swap(false) || to.EndOffset() < from.StartOffset() {
 		mv.begun = false
 	}
@@ -226,6 +253,33 @@ func (mv *move) copy() (all bool, n int, err error) {
 	}
 	to.UpdateHighWatermark(min(mv.p.hw.Load(), to.EndOffset()))
 	return to.EndOffset() >= end, n, nil
+}
+
+// rejoin cuts a copy that an earlier process made to where it agrees with the log, by leader epochs as a follower does:
+// the log may have been truncated and written anew since. It reports whether the copy is one of the log's beginning; a
+// compacted log is copied anew, since a tombstone that the copy needs may be gone.
+func rejoin(from, to *partlog.Log) (ok bool, err error) {
+	if from.Config().Compact {
+		return false, nil
+	}
+	for to.EndOffset() > to.StartOffset() {
+		epoch := to.LatestEpoch()
+		have, end := from.EpochEnd(epoch)
+		if epoch < 0 || have < 0 {
+			return false, nil
+		}
+		if have < epoch {
+			_, last := to.EpochEnd(have)
+			end = min(end, last)
+		}
+		if _, err := to.TruncateTo(min(end, to.EndOffset())); err != nil {
+			return false, err
+		}
+		if have == epoch || to.LatestEpoch() >= epoch {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // promote puts the copy in the replica's place, unless much was appended since.

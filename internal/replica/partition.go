@@ -73,6 +73,14 @@ type Partition struct {
 	listeners []*MachineLog
 	// lows wait for the log starts of all replicas.
 	lows lowWaiters
+
+	// align is the partition's part in a mirror, nil: none.
+	align atomic.Pointer[Alignment]
+	// opened is the leader that has said, to this follower, that no cut is under way; notOpen: none.
+	opened atomic.Int32
+	// turn counts what followers have to be told of cuts.
+	turn      atomic.Int64
+	onAligned atomic.Pointer[func()]
 }
 
 // Topic is the topic's name.
@@ -194,6 +202,9 @@ func (p *Partition) apply(mp *meta.Partition, again bool) (e Event, changed bool
 	}
 	if next.version > old.version || next.epoch != old.epoch || !next.self {
 		p.withdraw()
+	}
+	if next.leader != old.leader {
+		p.opened.Store(notOpen)
 	}
 	if mutant == "truncate" && !next.self && next.epoch != old.epoch {
 		_, _ = p.l().TruncateTo(p.hw.Load())

@@ -163,6 +163,39 @@ func TestEpochEnd(t *testing.T) {
 	check(6, -1, -1)
 }
 
+// A leader that may have been replaced doesn't tell readers of the one after it that what they have is lost.
+func TestOutdatedLeaderSaysNothingDefinite(t *testing.T) {
+	r := newRig(t)
+	p := r.get(r.topic(1, 1), 0)
+	r.append(p, 3)
+	current := false
+	r.m.opts.Current = func() bool { return current }
+	ask := func() (fetch, epochFetch, epochEnd error) {
+		_, fetch = p.Read(ReadParams{Offset: 4, MaxBytes: 1 << 20, ReplicaID: -1, CurrentEpoch: -1, LastFetched: -1})
+		_, epochFetch = p.Read(ReadParams{Offset: 3, MaxBytes: 1 << 20, ReplicaID: -1, CurrentEpoch: -1, LastFetched: 1})
+		_, _, epochEnd = p.EpochEnd(-1, 1)
+		return fetch, epochFetch, epochEnd
+	}
+	fetch, epochFetch, epochEnd := ask()
+	wantCode(t, fetch, api.UnknownLeaderEpoch)
+	wantCode(t, epochFetch, api.UnknownLeaderEpoch)
+	wantCode(t, epochEnd, api.UnknownLeaderEpoch)
+	current = true
+	fetch, epochFetch, epochEnd = ask()
+	wantCode(t, fetch, api.OffsetOutOfRange)
+	wantCode(t, epochFetch, api.OffsetOutOfRange)
+	if epochEnd != nil {
+		t.Fatalf("end of an epoch nobody had: %v", epochEnd)
+	}
+	current = false // what this leader can say by itself, it does
+	if _, err := p.Read(ReadParams{Offset: 2, MaxBytes: 1 << 20, ReplicaID: -1, CurrentEpoch: -1, LastFetched: 0}); err != nil {
+		t.Fatal(err)
+	}
+	if e, end, err := p.EpochEnd(0, 0); e != 0 || end != 3 || err != nil {
+		t.Fatalf("end of epoch 0: %d, %d, %v", e, end, err)
+	}
+}
+
 func TestGate(t *testing.T) {
 	r := newRig(t)
 	refused := errors.New("read-only")

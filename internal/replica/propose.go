@@ -35,7 +35,7 @@ func (p *Partition) expand(s *state, now time.Time, fetched int32, named bool) {
 	p.hwMu.Lock()
 	defer p.hwMu.Unlock()
 	f := p.followers[fetched]
-	if p.proposal != nil || f == nil || f.end < max(p.hw.Load(), s.epochStart) || !p.m.eligible(fetched, f.brokerEpoch) {
+	if p.proposal != nil || f == nil || f.end < max(p.hw.Load(), s.epochStart) || !p.eligible(fetched, f.brokerEpoch) {
 		return
 	}
 	if !named && !f.inSync(p.l().EndOffset(), now, p.m.opts.LagTimeMax) {
@@ -62,9 +62,9 @@ func (p *Partition) lookAgain(s *state) {
 // caught up for replica.lag.time.max.ms. It is called every now and then.
 func (p *Partition) shrink(now time.Time) {
 	p.mu.RLock()
-	defer p.mu.RUnlock()
 	s := p.st.Load()
 	if !s.self || s.gone != nil || len(s.replicas) <= 1 {
+		p.mu.RUnlock()
 		return
 	}
 	p.hwMu.Lock()
@@ -85,6 +85,11 @@ func (p *Partition) shrink(now time.Time) {
 	}
 	p.hwMu.Unlock()
 	p.lookAgain(s)
+	// The high watermark may have waited for a follower outside of the ISR that was about to catch up, and has stopped since:
+	// without an append or a fetch that names the partition nobody else looks.
+	mv := p.advance(s, 0)
+	p.mu.RUnlock()
+	p.announce(mv)
 }
 
 // propose asks the controller for an ISR. hwMu is held.
@@ -138,6 +143,12 @@ func (p *Partition) altered(pr *proposal, a alteration) (again bool) {
 		if a.epoch != s.epoch || a.version <= s.version && !slices.Equal(a.isr, s.isr) {
 			p.mu.Unlock()
 			return false // a later leadership: the metadata says more
+		}
+		if slices.ContainsFunc(s.isr, func(r int32) bool { return !slices.Contains(a.isr, r) }) {
+			// Who left may be eligible by a min.insync.replicas that isn't known here yet. The metadata brings both, in order; until
+			// then everyone counts for the high watermark.
+			p.mu.Unlock()
+			return false
 		}
 		n := *s
 		n.isr, n.version = a.isr, max(a.version, s.version)

@@ -43,6 +43,8 @@ type ReadResult struct {
 	// More says that there is data at Offset that the reader may see,
 	// returned or not.
 	More bool
+	// Turn is that of the partition when it was looked at: a follower is told of each.
+	Turn int64
 	// Preferred is the replica that the consumer should read from instead, -1:
 	// none. Then nothing was read.
 	Preferred int32
@@ -71,13 +73,23 @@ func (p *Partition) Read(rp ReadParams) (ReadResult, error) {
 		return nothing, err
 	}
 	start := p.l().StartOffset()
+	if rp.ReplicaID >= 0 && s.self {
+		if to := p.mustCut(rp.ReplicaID, rp.Offset, rp.LastFetched); to >= 0 {
+			r := p.marks(start)
+			r.HighWatermark, r.DivergingEpoch, r.DivergingEnd = -1, rp.LastFetched, to
+			return r, nil
+		}
+	}
 	if rp.LastFetched >= 0 && s.self { // a follower that lags behind would seem to diverge
 		r, diverges, err := p.divergence(s, rp, start)
 		if diverges || err != nil {
 			return r, err
 		}
 	}
-	if rp.Offset < start || rp.Offset > p.l().EndOffset() {
+	if end := p.l().EndOffset(); rp.Offset < start || rp.Offset > end {
+		if rp.Offset > end && s.self && p.outdated() {
+			return nothing, p.errOutdated()
+		}
 		return nothing, p.errOutOfRange(rp.Offset, start)
 	}
 	if rp.ReplicaID >= 0 {
@@ -92,11 +104,14 @@ func (p *Partition) Read(rp ReadParams) (ReadResult, error) {
 	switch {
 	case rp.ReplicaID >= 0:
 		upTo = p.l().EndOffset()
+		if p.aligning(s) {
+			r.HighWatermark = -1
+		}
 		throttled = p.leaderThrottled(s, rp.ReplicaID)
 	case rp.Committed:
 		upTo = r.LastStable
 	}
-	if rp.Rack != "" && s.self {
+	if rp.Rack != "" && s.self && !p.aligning(s) {
 		if r.Preferred = p.preferred(s, rp.Rack, rp.Offset); r.Preferred >= 0 {
 			return r, nil
 		}
@@ -139,6 +154,9 @@ func (p *Partition) serving(rp ReadParams) (*state, error) {
 	}
 	// The epoch is checked for followers too; only that they don't lead is no error.
 	if s := p.st.Load(); s.gone == nil && !s.self && s.leader != p.m.opts.NodeID && (rp.CurrentEpoch < 0 || rp.CurrentEpoch == s.epoch) {
+		if !p.openTo(s) {
+			return nil, api.Errorf(api.NotLeaderOrFollower, "%s is being aligned with another cluster; read from its leader", p.name())
+		}
 		return s, nil
 	}
 	return nil, err
@@ -173,7 +191,7 @@ func (p *Partition) preferred(s *state, rack string, offset int64) int32 {
 func (p *Partition) marks(start int64) ReadResult {
 	hw := p.hw.Load()
 	return ReadResult{
-		HighWatermark: hw, LastStable: p.l().LastStableOffset(hw), LogStart: start,
+		Turn: p.turn.Load(), HighWatermark: hw, LastStable: p.l().LastStableOffset(hw), LogStart: start,
 		DivergingEpoch: -1, DivergingEnd: -1, Preferred: -1,
 	}
 }
@@ -195,6 +213,16 @@ func (p *Partition) readError(err error) error {
 	return &api.Error{Code: api.CorruptMessage, Message: "the log of " + p.name() + " is damaged", Err: err}
 }
 
+// outdated reports whether this broker, cut off from the controller or behind
+// its metadata, may take itself for a leader that it isn't any more. A reader
+// that knows offsets or epochs above its own has them from the leader after it
+// then, and would take a definite answer for a loss.
+func (p *Partition) outdated() bool { return p.m.opts.Current != nil && !p.m.opts.Current() }
+
+func (p *Partition) errOutdated() error {
+	return api.Errorf(api.UnknownLeaderEpoch, "this broker hasn't heard from the controller lately and may lead %s no longer; try again", p.name())
+}
+
 func (p *Partition) errOutOfRange(off, start int64) error {
 	return api.Errorf(api.OffsetOutOfRange, "offset %d of %s is outside %d to %d", off, p.name(), start, p.l().EndOffset())
 }
@@ -204,6 +232,9 @@ func (p *Partition) errOutOfRange(off, start int64) error {
 // check decides.
 func (p *Partition) divergence(s *state, rp ReadParams, start int64) (ReadResult, bool, error) {
 	if rp.LastFetched > s.epoch {
+		if p.outdated() {
+			return nothing, false, p.errOutdated()
+		}
 		return nothing, false, p.errOutOfRange(rp.Offset, start)
 	}
 	epoch, end := p.l().EpochEnd(rp.LastFetched)
@@ -223,12 +254,16 @@ func (p *Partition) divergence(s *state, rp ReadParams, start int64) (ReadResult
 
 // EpochEnd answers OffsetForLeaderEpoch by decision D1: an epoch above the
 // latest in the log and not above the leader's own gets (latest, log end),
-// (-1, log end) if the log never had a batch; undefined is (-1, -1).
+// (-1, log end) if the log never had a batch; undefined is (-1, -1), as is an
+// epoch above the leader's own, unless this broker is outdated.
 // current, if not negative, must be the partition's leader epoch.
 func (p *Partition) EpochEnd(current, epoch int32) (int32, int64, error) {
 	s, err := p.leading(current)
 	if err != nil {
 		return -1, -1, err
+	}
+	if epoch > s.epoch && p.outdated() {
+		return -1, -1, p.errOutdated()
 	}
 	if epoch < 0 || epoch > s.epoch {
 		return -1, -1, nil

@@ -10,6 +10,16 @@ import (
 	"milena/internal/obs"
 )
 
+// Metrics are the metrics of one Server, or of the several of a process, which count together as in Kafka: their
+// listeners have different names.
+type Metrics struct{ *metrics }
+
+// NewMetrics registers the metrics of servers; nil: they are kept, not registered.
+func NewMetrics(reg prometheus.Registerer) (*Metrics, error) {
+	m, err := newMetrics(reg)
+	return &Metrics{m}, err
+}
+
 // metrics are those of a Server.
 type metrics struct {
 	requests *prometheus.CounterVec
@@ -27,6 +37,9 @@ type metrics struct {
 	malformed   *prometheus.CounterVec
 
 	byAPI sync.Map // api.Key to *apiMetrics, made when the API is first used
+
+	mu      sync.Mutex // guards budgets
+	budgets []*budget
 }
 
 // apiMetrics are the metrics of one API, with their labels looked up.
@@ -42,7 +55,7 @@ type apiMetrics struct {
 	byCode    sync.Map // api.Code to prometheus.Counter
 }
 
-func newMetrics(reg prometheus.Registerer, mem *budget) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -71,8 +84,26 @@ func newMetrics(reg prometheus.Registerer, mem *budget) (*metrics, error) {
 	return m, obs.Register(reg, m.requests, m.errors, m.bytesIn, m.bytesOut,
 		m.total, m.queue, m.local, m.remote, m.respQueue, m.send,
 		m.connections, m.created, m.closed, m.refused, m.expired, m.malformed,
-		gauge(obs.MemoryPoolUsed, "Bytes of request frames held, if they have a bound.", func() int64 { used, _ := mem.use(); return used }),
-		gauge(obs.MemoryPoolAvailable, "Bytes left for request frames, if they have a bound.", func() int64 { _, left := mem.use(); return left }))
+		gauge(obs.MemoryPoolUsed, "Bytes of request frames held, if they have a bound.", func() int64 { used, _ := m.memory(); return used }),
+		gauge(obs.MemoryPoolAvailable, "Bytes left for request frames, if they have a bound.", func() int64 { _, left := m.memory(); return left }))
+}
+
+// memory sums what the servers' frames take and leave of their bounds.
+func (m *metrics) memory() (used, left int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, b := range m.budgets {
+		u, l := b.use()
+		used, left = used+u, left+l
+	}
+	return used, left
+}
+
+// budget adds a server's memory.
+func (m *metrics) budget(b *budget) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.budgets = append(m.budgets, b)
 }
 
 // listener makes a listener's counters, so that each is there from the start and a first event shows as a rise from 0.

@@ -54,6 +54,7 @@ type Options struct {
 
 	Logger     *slog.Logger          // nil: none
 	Registerer prometheus.Registerer // nil: metrics are kept, not registered
+	Metrics    *Metrics              // takes the place of Registerer where several servers count together
 	CodePoints api.CodePoints
 	Pool       *wire.Pool // nil: one of its own
 }
@@ -131,10 +132,15 @@ func New(o Options) (*Server, error) {
 		seen[l.Name] = true
 		s.listeners = append(s.listeners, &listener{Listener: l, table: o.Table(l.Name)})
 	}
-	var err error
-	if s.metrics, err = newMetrics(o.Registerer, s.mem); err != nil {
-		return nil, fmt.Errorf("server: %w", err)
+	if o.Metrics != nil {
+		s.metrics = o.Metrics.metrics
+	} else {
+		var err error
+		if s.metrics, err = newMetrics(o.Registerer); err != nil {
+			return nil, fmt.Errorf("server: %w", err)
+		}
 	}
+	s.metrics.budget(s.mem)
 	for _, l := range o.Listeners {
 		s.metrics.listener(l.Name)
 	}

@@ -11,13 +11,13 @@ import (
 	"milena/internal/api"
 )
 
-// eachRequest calls f for every served version of every API of Kafka's.
+// eachRequest calls f for every served version that Kafka has of every API of Kafka's.
 func eachRequest(f func(row api.Row, version int16)) {
 	for _, row := range api.Table() {
 		if row.Key.IsMirror() || row.Key.IsPrivate() {
 			continue
 		}
-		for v := row.AdvertisedMin; v <= row.Max; v++ {
+		for v := row.AdvertisedMin; v <= row.KafkaMax(); v++ {
 			f(row, v)
 		}
 	}

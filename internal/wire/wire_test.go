@@ -379,7 +379,7 @@ func TestReaderStopsAtTheFirstError(t *testing.T) {
 
 func FuzzRequestDecode(f *testing.F) {
 	eachRequest(func(row api.Row, v int16) {
-		if v != row.AdvertisedMin && v != row.Max {
+		if v != row.AdvertisedMin && v != row.KafkaMax() {
 			return
 		}
 		req := newRequest(row.Key, v)
@@ -390,7 +390,7 @@ func FuzzRequestDecode(f *testing.F) {
 		r := NewReader(in)
 		key, version := api.Key(r.Int16()), r.Int16()
 		row, ok := api.Lookup(key)
-		if r.Err() != nil || !ok || row.Key.IsMirror() || version < row.AdvertisedMin || version > row.Max {
+		if r.Err() != nil || !ok || row.Key.IsMirror() || version < row.AdvertisedMin || version > row.KafkaMax() {
 			return
 		}
 		body := r.Rest()

@@ -31,7 +31,7 @@ func (h *Configs) check(res resource, changes []change) error {
 	for _, c := range changes {
 		switch c.op {
 		case kmsg.IncrementalAlterConfigOpSet:
-			if err := config.Validate(res.kind, res.name, c.key, *c.value); err != nil {
+			if err := config.Validate(res.kind, res.name, config.Canonical(res.kind, c.key), *c.value); err != nil {
 				return err
 			}
 			if err := h.o.Node().ValidateStep(res.kind, c.key, *c.value); err != nil {
@@ -133,6 +133,9 @@ func (h *Configs) ask(ctx context.Context, r *server.Request, msg kmsg.Request, 
 		resp, err := h.o.Forward(ctx, r, msg)
 		if err != nil {
 			h.o.Logger.Warn("the controller didn't answer a config change", "client", r.ClientID, "error", err)
+			if code, _ := api.CodeOf(err); code == api.RequestTimedOut {
+				err = &api.Error{Code: api.RequestTimedOut, Message: "the controller did not answer: whether the configs were changed is not known; describe them, and see the controller's log", Err: err}
+			}
 		}
 		answer(resp, err)
 	}()

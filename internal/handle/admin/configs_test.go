@@ -349,7 +349,7 @@ func TestControllerDoesNotAnswer(t *testing.T) {
 	r := newRig(t)
 	r.answer = func(kmsg.Request) (kmsg.Response, error) { return nil, context.DeadlineExceeded }
 	got := r.call(one(2, "t", "segment.ms", 0, text("5")), 1).(*kmsg.IncrementalAlterConfigsResponse).Resources[0]
-	if api.Code(got.ErrorCode) != api.RequestTimedOut {
+	if api.Code(got.ErrorCode) != api.RequestTimedOut || !strings.Contains(*got.ErrorMessage, "whether the configs were changed is not known") {
 		t.Errorf("%+v", got)
 	}
 	r.answer = func(kmsg.Request) (kmsg.Response, error) { return nil, errors.New("secret detail") }

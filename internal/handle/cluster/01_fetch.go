@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -126,7 +127,8 @@ func (c *Controller) read(ctx context.Context, req *kmsg.FetchRequestTopicPartit
 	}
 }
 
-// diverges compares the reader's last record with the log and says where they part.
+// diverges compares the reader's last record with the log and says where they part. A reader has committed records only, so
+// a log that ends before them, in that epoch or an earlier one, only lags behind.
 func (c *Controller) diverges(req *kmsg.FetchRequestTopicPartition, p *kmsg.FetchResponseTopicPartition) bool {
 	if req.FetchOffset <= 0 || req.LastFetchedEpoch < 0 {
 		return false
@@ -135,6 +137,10 @@ func (c *Controller) diverges(req *kmsg.FetchRequestTopicPartition, p *kmsg.Fetc
 	if epoch == req.LastFetchedEpoch && req.FetchOffset <= end {
 		return false
 	}
-	p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = epoch, end
+	last, _ := c.o.Quorum.EpochEnd(math.MaxInt32)
+	if req.FetchOffset > p.HighWatermark && last <= req.LastFetchedEpoch {
+		return false
+	}
+	p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = max(epoch, 0), max(end, 0) // -1 is what says that nothing diverges
 	return true
 }

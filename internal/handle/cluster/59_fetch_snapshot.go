@@ -67,11 +67,11 @@ func (c *Controller) snapshotPart(p kmsg.FetchSnapshotRequestTopicPartition, kno
 	switch {
 	case errors.Is(err, quorum.ErrSnapshotNotFound):
 		out.ErrorCode = int16(api.SnapshotNotFound)
+	case errors.Is(err, quorum.ErrOffsetOutOfRange):
+		out.ErrorCode = int16(api.PositionOutOfRange)
 	case err != nil:
 		c.o.Logger.Error("reading a metadata snapshot failed", "offset", id.EndOffset, "error", err)
 		out.ErrorCode = int16(api.UnknownServerError)
-	case p.Position > size:
-		out.ErrorCode = int16(api.PositionOutOfRange)
 	default:
 		out.Size, out.Bytes = size, data
 	}

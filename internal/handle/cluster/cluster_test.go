@@ -35,10 +35,14 @@ func (l loop) Call(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
 	if !ok || !row.Controller {
 		return nil, fmt.Errorf("the controller doesn't serve %s", key)
 	}
-	req.SetVersion(row.Max)
+	version := row.Max
+	if kmsg.RequestForKey(req.Key()) != nil && req.MaxVersion() <= row.KafkaMax() {
+		version = row.KafkaMax() // kmsg doesn't know those that Kafka doesn't have
+	}
+	req.SetVersion(version)
 	body := req.AppendTo(nil)
 	resp := req.ResponseKind()
-	resp.SetVersion(row.Max)
+	resp.SetVersion(version)
 	var msg kmsg.Response
 	if env, ok := req.(*kmsg.EnvelopeRequest); ok {
 		if err := env.ReadFrom(body); err != nil {
@@ -46,7 +50,7 @@ func (l loop) Call(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
 		}
 		msg = l.c.unwrap(ctx, env)
 	} else {
-		msg = l.c.apis[key](ctx, &ControllerRequest{Key: key, Version: row.Max, Body: body, Principal: "User:ANONYMOUS"})
+		msg = l.c.apis[key](ctx, &ControllerRequest{Key: key, Version: version, Body: body, Principal: "User:ANONYMOUS"})
 	}
 	if msg == nil {
 		return nil, errors.New("the controller closed the connection")
@@ -54,7 +58,7 @@ func (l loop) Call(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	msg.SetVersion(row.Max)
+	msg.SetVersion(version)
 	return resp, resp.ReadFrom(msg.AppendTo(nil))
 }
 
@@ -68,6 +72,7 @@ func (rules) Validate(_ int8, _, key, value string) error {
 	return nil
 }
 func (rules) ValidateAll(int8, string, map[string]string) error { return nil }
+func (rules) Canonical(_ int8, key string) string               { return key }
 func (rules) List(_ int8, key string) (string, bool)            { return "delete", key == "cleanup.policy" }
 
 // node is a broker and a controller.
@@ -251,6 +256,14 @@ func TestFollowFromASnapshot(t *testing.T) {
 	if st := n.quorum.Status(); st.LogStart == 0 {
 		t.Fatalf("no snapshot was made: %+v", st)
 	}
+	id := n.quorum.Status().Snapshot
+	for position, want := range map[int64]api.Code{0: 0, -1: api.PositionOutOfRange, 1 << 40: api.PositionOutOfRange} {
+		p := kmsg.NewFetchSnapshotRequestTopicPartition()
+		p.SnapshotID.EndOffset, p.SnapshotID.Epoch, p.Position = id.EndOffset, id.Epoch, position
+		if got := n.ctl.snapshotPart(p, true, 100); api.Code(got.ErrorCode) != want {
+			t.Errorf("position %d: code %d, want %d", position, got.ErrorCode, want)
+		}
+	}
 	late := metafollow.New(metafollow.Options{NodeID: 2, ClusterID: testCluster, Controller: loop{n.ctl}, MaxBytes: 1000})
 	var first *meta.Delta
 	late.Subscribe(func(d *meta.Delta) {
@@ -297,3 +310,33 @@ func TestProducerIDsAreNeverGivenTwice(t *testing.T) {
 }
 
 func newMem() *disk.Mem { return disk.NewMem(1) }
+
+// A reader that has more than this controller knows of is ahead of it: the log lags, and isn't another one. Only a log that
+// goes on with a later epoch has parted from the reader's.
+func TestFetchAheadOfTheLog(t *testing.T) {
+	n := startNode(t, newMem(), nil)
+	status := n.quorum.Status()
+	ask := func(offset int64, epoch int32) kmsg.FetchResponseTopicPartition {
+		t.Helper()
+		req := kmsg.NewPtrFetchRequest()
+		req.ReplicaState.ID, req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 7, 10, 1, 1<<20
+		topic, part := kmsg.NewFetchRequestTopic(), kmsg.NewFetchRequestTopicPartition()
+		topic.TopicID = ids.MetadataTopic
+		part.FetchOffset, part.LastFetchedEpoch, part.PartitionMaxBytes = offset, epoch, 1<<20
+		topic.Partitions = append(topic.Partitions, part)
+		req.Topics = append(req.Topics, topic)
+		r, err := loop{n.ctl}.Call(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.(*kmsg.FetchResponse).Topics[0].Partitions[0]
+	}
+	for _, epoch := range []int32{status.Epoch, status.Epoch + 3} {
+		if p := ask(status.EndOffset+5, epoch); p.ErrorCode != 0 || p.DivergingEpoch.EndOffset != -1 || len(p.RecordBatches) > 0 {
+			t.Errorf("five records ahead in epoch %d: %+v", epoch, p)
+		}
+	}
+	if p := ask(status.EndOffset+5, status.Epoch-1); p.DivergingEpoch.EndOffset < 0 {
+		t.Errorf("ahead in an epoch that is over: %+v", p)
+	}
+}

@@ -120,8 +120,8 @@ func FuzzEnvelope(f *testing.F) {
 	for _, row := range api.Table() {
 		if row.Forward {
 			if req := kmsg.RequestForKey(int16(row.Key)); req != nil {
-				req.SetVersion(row.Max)
-				f.Add(request(row.Key, row.Max, req.AppendTo(nil)), appendPrincipal(nil, "User:a"))
+				req.SetVersion(row.KafkaMax())
+				f.Add(request(row.Key, row.KafkaMax(), req.AppendTo(nil)), appendPrincipal(nil, "User:a"))
 			}
 		}
 	}

@@ -139,8 +139,8 @@ func (b *Broker) forwardOnce(ctx context.Context, e *envelope) (body []byte, off
 		// for twice is refused or changes nothing.
 		return nil, 0, fmt.Errorf("%w: %s: %w", errNoController, e.row.Name, err)
 	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("%s to the controller: %w", e.row.Name, err)
+	if err != nil { // time is up, whatever the connection says of it
+		return nil, 0, fmt.Errorf("%s to the controller: %w: %w", e.row.Name, ctx.Err(), err)
 	}
 	resp, ok := r.(*kmsg.EnvelopeResponse)
 	if !ok {

@@ -234,6 +234,34 @@ func TestProduceWaitsForTheISR(t *testing.T) {
 	wantCode(t, produced(t, &resp).ErrorCode, api.NotLeaderOrFollower)
 }
 
+// A batch that is sent again is in the log, but acknowledged no sooner than the first time.
+func TestDuplicateWaitsForTheISR(t *testing.T) {
+	r := newRig(t)
+	name := r.topic(1, "", 1, self, 2)
+	c, f := r.client("test"), r.client("broker-2")
+	req := func(timeoutMillis int32) *kmsg.ProduceRequest {
+		req := produceRequest(1, name, -1, 0, batch(t, 2, func(o *record.BuilderOptions) { o.Producer = &record.Producer{ID: 7} }))
+		req.TimeoutMillis = timeoutMillis
+		return req
+	}
+	for range 2 {
+		wantCode(t, produced(t, call[*kmsg.ProduceResponse](c, req(20), 13)).ErrorCode, api.RequestTimedOut)
+	}
+	id := c.send(req(60_000), 13)
+	fetch := fetchRequest(0, 1, 1)
+	fetch.ReplicaState.ID = 2
+	fetch.Topics[0].Partitions[0].FetchOffset = 2
+	call[*kmsg.FetchResponse](f, fetch, 17)
+	var resp kmsg.ProduceResponse
+	c.recv(&resp, 13, id)
+	if part := produced(t, &resp); part.ErrorCode != 0 || part.BaseOffset != 0 {
+		t.Fatalf("%+v", part)
+	}
+	if p, err := r.m.Get(name, 0); err != nil || p.LogEndOffset() != 2 {
+		t.Fatalf("the log ends at %d (%v)", p.LogEndOffset(), err)
+	}
+}
+
 func TestProduceToAFullDisk(t *testing.T) {
 	r := newRig(t)
 	name := r.topic(1, "", 1)

@@ -16,7 +16,7 @@ import (
 // future one with its lag, and takes its place once it has everything. Naming
 // the directory where the replica is ends a move. A replica that this broker
 // doesn't have is REPLICA_NOT_AVAILABLE, and will be made in that directory if
-// the broker gets it. A restart gives up moves that are under way.
+// the broker gets it. A move that is under way goes on after a restart.
 //
 // Version notes: 2 flexible.
 func (h *Handlers) AlterReplicaLogDirs(_ context.Context, r *server.Request) {

@@ -17,7 +17,7 @@ func benchRig(b *testing.B) (*rig, *client) {
 	return r, r.client("bench")
 }
 
-func benchBatch(b *testing.B, records, size int) record.Batch {
+func benchBatch(b testing.TB, records, size int) record.Batch {
 	recs := make([]record.Record, records)
 	for i := range recs {
 		recs[i] = record.Record{Timestamp: 1000, Value: make([]byte, size)}

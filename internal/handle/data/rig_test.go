@@ -114,8 +114,12 @@ type rig struct {
 	noIDs       atomic.Bool
 }
 
-func newRig(t testing.TB) *rig { return newRigOn(t, disk.NewMem(1), "/data") }
+func newRig(t testing.TB) *rig { return newRigOn(t, disk.NewMem(1), memoryPath) }
 
+// memoryPath is where logs are on a disk in memory.
+const memoryPath = "/data"
+
+// newRigOn is a rig with logs below path, and on a real socket if that is elsewhere than in memory.
 func newRigOn(t testing.TB, fs disk.FS, path string) *rig {
 	t.Helper()
 	r := &rig{t: t, dirs: &dirs{fs: fs, path: path, logs: map[string]*partlog.Log{}}, set: replica.Settings{Log: partlog.DefaultConfig(), MinISR: 1}}
@@ -138,7 +142,7 @@ func newRigOn(t testing.TB, fs disk.FS, path string) *rig {
 	})
 	table := server.Table{}
 	r.h.Register(table)
-	ln, dial := listen(t)
+	ln, dial := listen(t, path != memoryPath)
 	r.dial = dial
 	srv, err := server.New(server.Options{
 		Listeners: []server.Listener{{Listener: ln, Name: "PLAINTEXT", Protocol: "PLAINTEXT"}},
@@ -171,9 +175,9 @@ func newRigOn(t testing.TB, fs disk.FS, path string) *rig {
 	return r
 }
 
-// listen takes connections in memory, for a benchmark on a real socket.
-func listen(t testing.TB) (net.Listener, func(context.Context) (net.Conn, error)) {
-	if _, bench := t.(*testing.B); !bench {
+// listen takes connections in memory, or on a real socket.
+func listen(t testing.TB, socket bool) (net.Listener, func(context.Context) (net.Conn, error)) {
+	if !socket {
 		return server.NewMemListener()
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

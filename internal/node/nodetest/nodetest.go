@@ -6,6 +6,7 @@ package nodetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -40,6 +41,8 @@ type Options struct {
 	Disk func(id int32) disk.FS
 	// Dir is where data lies on a node's disk; nil: /data.
 	Dir func(id int32) string
+	// More are further log directories, on every node; the metadata log stays in the first.
+	More []string
 	// Listen and Dial are a node's network; nil: loopback.
 	Listen func(id int32) func(network, addr string) (net.Listener, error)
 	Dial   func(id int32) client.Dialer
@@ -187,11 +190,30 @@ func (c *Cluster) voters() []quorum.Voter {
 
 func (c *Cluster) format(s *spec, voters bool) {
 	c.t.Helper()
-	err := logdir.Format(logdir.FormatOptions{FS: s.fs, Dirs: []string{s.dir}, NodeID: s.id, ClusterID: c.ID, NewID: func() (ids.UUID, error) { return s.directory, nil }})
+	err := c.formatDirs(s, id(c.t, fmt.Sprintf("more-%d", s.id)))
 	if err == nil && s.controller && voters {
 		err = quorum.Format(s.fs, filepath.Join(s.dir, "quorum"), c.voters())
 	}
 	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// formatDirs formats the log directories of a node that are not formatted; more begins the ids of all but the first.
+func (c *Cluster) formatDirs(s *spec, more ids.UUID) error {
+	have := map[string]ids.UUID{s.dir: s.directory}
+	for i, dir := range c.o.More {
+		more[15] += byte(i)
+		have[dir] = more
+	}
+	return logdir.Format(logdir.FormatOptions{FS: s.fs, Dirs: append([]string{s.dir}, c.o.More...), NodeID: s.id, ClusterID: c.ID, DirectoryID: have, IgnoreFormatted: true})
+}
+
+// Replace puts an empty, formatted directory in the place of one of More, on a node that is down.
+func (c *Cluster) Replace(n int32, dir string) {
+	c.t.Helper()
+	s := c.spec[n]
+	if err := errors.Join(s.fs.RemoveAll(dir), c.formatDirs(s, id(c.t, fmt.Sprintf("new-%d", n)))); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -232,8 +254,11 @@ func (c *Cluster) Config(n int32) *config.Node {
 		voters = append(voters, fmt.Sprintf("%d@%s:%d", v.ID, e.Host, e.Port))
 	}
 	maps.Copy(props, map[string]string{
-		"node.id": fmt.Sprint(n), "process.roles": strings.Join(roles, ","), "listeners": strings.Join(listeners, ","), "controller.listener.names": "CONTROLLER", "log.dirs": s.dir,
+		"node.id": fmt.Sprint(n), "process.roles": strings.Join(roles, ","), "listeners": strings.Join(listeners, ","), "controller.listener.names": "CONTROLLER", "log.dirs": strings.Join(append([]string{s.dir}, c.o.More...), ","),
 	})
+	if len(c.o.More) > 0 {
+		props["metadata.log.dir"] = s.dir
+	}
 	if c.o.Static {
 		props["controller.quorum.voters"] = strings.Join(voters, ",")
 	} else {

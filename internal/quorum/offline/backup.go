@@ -45,9 +45,11 @@ type BackupInfo struct {
 	// Uncommitted is how many of its records, at the end, were not known to be committed
 	// where the backup was made. Others may have acknowledged them; or nobody.
 	Uncommitted int64 `json:"uncommitted"`
-	Brokers     int   `json:"brokers"`
-	Topics      int   `json:"topics"`
-	Partitions  int   `json:"partitions"`
+	// Damage says where the log could not be read on; empty if it was whole.
+	Damage     string `json:"damage,omitempty"`
+	Brokers    int    `json:"brokers"`
+	Topics     int    `json:"topics"`
+	Partitions int    `json:"partitions"`
 }
 
 // Backup is the state of a cluster's metadata.
@@ -71,8 +73,9 @@ func NewBackup(img *meta.Image, now time.Time) *Backup {
 
 // BackupDir makes a backup of a metadata directory, with all records that are in it: those
 // that are not known to be committed as well, since of a lost majority they may be all
-// that is left.
-func BackupDir(fsys disk.FS, path string, now time.Time) (*Backup, error) {
+// that is left. A log that is damaged where it had been durable is refused (quorum.ErrCorrupt) unless damaged
+// says that what can be read is wanted all the same; the backup's Info.Damage tells then.
+func BackupDir(fsys disk.FS, path string, now time.Time, damaged bool) (*Backup, error) {
 	dir, err := Dir(fsys, path)
 	if err != nil {
 		return nil, err
@@ -80,6 +83,10 @@ func BackupDir(fsys disk.FS, path string, now time.Time) (*Backup, error) {
 	c, err := quorum.Inspect(fsys, dir)
 	if err != nil {
 		return nil, err
+	}
+	if c.Damage != nil && !damaged {
+		return nil, fmt.Errorf("%w: what was committed behind that place can't be read; take the backup of another controller, "+
+			"or say --damaged to go without", c.Damage)
 	}
 	m, err := logdir.ReadMeta(fsys, filepath.Dir(filepath.Clean(dir)))
 	if err != nil {
@@ -115,6 +122,9 @@ func BackupDir(fsys disk.FS, path string, now time.Time) (*Backup, error) {
 		return nil, fmt.Errorf("%s holds no metadata yet", dir)
 	}
 	b.Info.Uncommitted = uncommitted
+	if c.Damage != nil {
+		b.Info.Damage = c.Damage.Error()
+	}
 	return b, nil
 }
 
@@ -168,7 +178,7 @@ func ReadBackup(data []byte) (*Backup, error) {
 	return b, err
 }
 
-// How far a restored cluster is moved on from its backup.
+// How far a restored cluster is moved on from its backup, plus what comes of RestoreOptions.Life.
 const (
 	offsetJump      = 10_000_000
 	epochJump       = 1_000
@@ -181,7 +191,13 @@ type RestoreOptions struct {
 	FS             disk.FS
 	MetadataLogDir string // formatted for the backup's cluster
 	Voters         []quorum.Voter
+	// Life tells this restore from any other of the same backup, 1 to MaxLife: what an earlier one did under its own epochs
+	// and producer ids must not come back either. All first voters need the same.
+	Life int64
 }
+
+// MaxLife is the largest RestoreOptions.Life: leader epochs are moved on by it.
+const MaxLife = 1 << 20
 
 // Restore begins a new quorum with the backup's state in a formatted metadata log
 // directory that has no metadata.
@@ -193,25 +209,29 @@ func (b *Backup) Restore(o RestoreOptions) error {
 	if m.ClusterID != b.Info.ClusterID {
 		return fmt.Errorf("%s is formatted for cluster %s, the backup is of cluster %s", o.MetadataLogDir, m.ClusterID, b.Info.ClusterID)
 	}
-	if b.Info.EndOffset > math.MaxInt64-offsetJump || b.Info.Epoch > math.MaxInt32-epochJump {
+	if o.Life < 1 || o.Life > MaxLife {
+		return fmt.Errorf("restore id %d is not in 1 to %d", o.Life, MaxLife)
+	}
+	offsets, epochs := o.Life*offsetJump, int32(o.Life)+epochJump
+	if b.Info.EndOffset > math.MaxInt64-offsets || b.Info.Epoch > math.MaxInt32-epochs {
 		return fmt.Errorf("%w: end offset %d, epoch %d", ErrBackup, b.Info.EndOffset, b.Info.Epoch)
 	}
-	id := quorum.SnapshotID{EndOffset: b.Info.EndOffset + offsetJump, Epoch: b.Info.Epoch + epochJump}
+	id := quorum.SnapshotID{EndOffset: b.Info.EndOffset + offsets, Epoch: b.Info.Epoch + epochs}
 	var content bytes.Buffer
-	if err := encodeRecords(&content, id.Epoch, movedOn(b.Image.Records())); err != nil {
+	if err := encodeRecords(&content, id.Epoch, movedOn(b.Image.Records(), o.Life)); err != nil {
 		return err
 	}
 	return quorum.Restore(o.FS, filepath.Join(o.MetadataLogDir, QuorumDir), quorum.Restored{
-		ID: id, Voters: o.Voters, Generation: b.generation(o.Voters), Content: &content,
+		ID: id, Voters: o.Voters, Generation: b.generation(o), Content: &content,
 	})
 }
 
 // generation tells the restored quorum from others. All its first voters must come to the
-// same, so it is drawn from the backup and the voters.
-func (b *Backup) generation(voters []quorum.Voter) uint64 {
+// same, so it is drawn from the backup, the voters and the restore's own number.
+func (b *Backup) generation(o RestoreOptions) uint64 {
 	h := sha256.New()
-	fmt.Fprintf(h, "%+v", b.Info)
-	for _, v := range voters {
+	fmt.Fprintf(h, "%d %+v", o.Life, b.Info)
+	for _, v := range o.Voters {
 		h.Write(quorum.AppendVoter(nil, v))
 	}
 	return max(binary.BigEndian.Uint64(h.Sum(nil))>>1, 1)
@@ -220,15 +240,16 @@ func (b *Backup) generation(voters []quorum.Voter) uint64 {
 // movedOn moves the numbers in the records on that must not come back: a leader epoch of the
 // lost time would let two logs hold different records under the same one, and a producer id
 // would make one producer's records another's duplicates.
-func movedOn(records iter.Seq[meta.Record]) iter.Seq[meta.Record] {
+func movedOn(records iter.Seq[meta.Record], life int64) iter.Seq[meta.Record] {
+	epochs := int32(life) + leaderEpochJump
 	return func(yield func(meta.Record) bool) {
 		next := int64(0)
 		for r := range records {
 			switch r := r.(type) {
 			case *meta.PartitionRecord:
 				moved := *r
-				moved.LeaderEpoch += leaderEpochJump
-				moved.PartitionEpoch += leaderEpochJump
+				moved.LeaderEpoch += epochs
+				moved.PartitionEpoch += epochs
 				if !yield(&moved) {
 					return
 				}
@@ -241,6 +262,6 @@ func movedOn(records iter.Seq[meta.Record]) iter.Seq[meta.Record] {
 				return
 			}
 		}
-		yield(&meta.ProducerIdsRecord{BrokerID: -1, BrokerEpoch: -1, NextProducerID: next + producerIDJump})
+		yield(&meta.ProducerIdsRecord{BrokerID: -1, BrokerEpoch: -1, NextProducerID: next + life*producerIDJump})
 	}
 }

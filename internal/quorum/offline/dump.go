@@ -98,7 +98,11 @@ func (d *dumper) dir(path string) error {
 			after = append(after, e)
 		}
 	}
-	return d.entries(after)
+	if err := d.entries(after); err != nil || c.Damage == nil {
+		return err
+	}
+	d.bad++
+	return d.encoder.Encode(Line{Type: "DAMAGED", Data: map[string]any{"error": c.Damage.Error()}})
 }
 
 func (d *dumper) snapshot(c *quorum.Contents) error {

@@ -3,6 +3,7 @@ package offline
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -227,7 +228,7 @@ func TestBackupRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	self := quorum.Voter{Member: quorum.Member{ID: 1, Directory: ids.UUID{9, 9}}}
-	restore := RestoreOptions{FS: mem, MetadataLogDir: "/m", Voters: []quorum.Voter{self}}
+	restore := RestoreOptions{FS: mem, MetadataLogDir: "/m", Voters: []quorum.Voter{self}, Life: 3}
 	if err := again.Restore(restore); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +247,7 @@ func TestBackupRestore(t *testing.T) {
 			<-changed
 		}
 	}
-	if s.Epoch <= b.Info.Epoch+epochJump || s.Snapshot.EndOffset != b.Info.EndOffset+offsetJump || s.Generation == 0 {
+	if s.Epoch <= b.Info.Epoch+epochJump+3 || s.Snapshot.EndOffset != b.Info.EndOffset+3*offsetJump || s.Generation == 0 {
 		t.Errorf("the quorum goes on as %+v", *s)
 	}
 	data, _, err := n.ReadSnapshot(s.Snapshot, 0, 1<<20)
@@ -258,7 +259,7 @@ func TestBackupRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	topic := img.TopicByName("orders")
-	if topic == nil || topic.Partitions[0].LeaderEpoch != 4+leaderEpochJump || topic.Partitions[0].PartitionEpoch != 6+leaderEpochJump {
+	if topic == nil || topic.Partitions[0].LeaderEpoch != 4+leaderEpochJump+3 || topic.Partitions[0].PartitionEpoch != 6+leaderEpochJump+3 {
 		t.Errorf("topic %+v", topic)
 	}
 	next := int64(0)
@@ -267,7 +268,7 @@ func TestBackupRestore(t *testing.T) {
 			next = p.NextProducerID
 		}
 	}
-	if next < 3000+producerIDJump {
+	if next < 3000+3*producerIDJump {
 		t.Errorf("producer ids go on at %d", next)
 	}
 	foreign := disk.NewMem(2)
@@ -275,8 +276,21 @@ func TestBackupRestore(t *testing.T) {
 	if err := FormatForRestore(o); err != nil {
 		t.Fatal(err)
 	}
-	if err := again.Restore(RestoreOptions{FS: foreign, MetadataLogDir: "/m", Voters: restore.Voters}); err == nil {
+	if err := again.Restore(RestoreOptions{FS: foreign, MetadataLogDir: "/m", Voters: restore.Voters, Life: 1}); err == nil {
 		t.Error("another cluster's backup was restored")
+	}
+	// The same backup once more is another life: nothing of this one may be taken for it.
+	other := restore
+	other.Life = 4
+	if again.generation(other) == s.Generation {
+		t.Error("two restores of one backup have the same generation")
+	}
+	for _, life := range []int64{0, -1, MaxLife + 1} {
+		bad := restore
+		bad.Life = life
+		if err := again.Restore(bad); err == nil || !strings.Contains(err.Error(), "restore id") {
+			t.Errorf("life %d: %v", life, err)
+		}
 	}
 }
 
@@ -316,7 +330,7 @@ func TestBackupOfADirectory(t *testing.T) {
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b, err := BackupDir(mem, "/a", time.Unix(1, 0))
+	b, err := BackupDir(mem, "/a", time.Unix(1, 0), false)
 	if err != nil || b.Info.EndOffset != 4 || b.Info.Topics != 1 || b.Info.ClusterID != testCluster {
 		t.Fatalf("%+v, %v", b, err)
 	}
@@ -339,6 +353,51 @@ func TestBackupOfADirectory(t *testing.T) {
 	if !slices.Equal(types, want) {
 		t.Errorf("lines %v, want %v", types, want)
 	}
+	damage(t, mem, "/a/quorum")
+	if b, err := BackupDir(mem, "/a", time.Unix(1, 0), false); !errors.Is(err, quorum.ErrCorrupt) || !strings.Contains(err.Error(), "damaged at position") {
+		t.Errorf("a damaged log was backed up as if it were whole: %+v, %v", b, err)
+	}
+	b, err = BackupDir(mem, "/a", time.Unix(1, 0), true)
+	if err != nil || b.Info.EndOffset >= 4 || b.Info.Damage == "" {
+		t.Errorf("what could be read: %+v, %v", b, err)
+	}
+	out.Reset()
+	if bad, err := Dump(&out, mem, "/a"); err != nil || bad != 1 || !strings.Contains(out.String(), "DAMAGED") {
+		t.Errorf("the dump says %d damaged, %v:\n%s", bad, err, out.String())
+	}
+}
+
+// damage flips a bit in the frame of the topic, in the middle of the raft log.
+func damage(t *testing.T, mem *disk.Mem, dir string) {
+	t.Helper()
+	names, err := mem.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		if !strings.HasPrefix(n.Name(), "raft-") {
+			continue
+		}
+		name := filepath.Join(dir, n.Name())
+		data, err := disk.ReadFile(mem, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := bytes.Index(data, []byte("orders"))
+		if at < 0 {
+			continue
+		}
+		data[at] ^= 1
+		f, err := mem.Create(name)
+		if err == nil {
+			_, err = f.Write(data)
+		}
+		if err = errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	t.Fatal("the topic is in no segment")
 }
 
 func FuzzReadBackup(f *testing.F) {

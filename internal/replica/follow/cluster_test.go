@@ -62,6 +62,7 @@ type noRules struct{}
 
 func (noRules) Validate(int8, string, string, string) error       { return nil }
 func (noRules) ValidateAll(int8, string, map[string]string) error { return nil }
+func (noRules) Canonical(_ int8, key string) string               { return key }
 func (noRules) List(int8, string) (string, bool)                  { return "", false }
 func (*cluster) After(string, time.Duration, machine.Command)     {}
 func (*cluster) Cancel(string)                                    {}
@@ -207,6 +208,8 @@ type node struct {
 	cut atomic.Bool
 	// late delays metadata.
 	late atomic.Int64
+	// moveRate, if set, limits moves between directories from the start on.
+	moveRate int64
 }
 
 func (c *cluster) add(ids ...int32) {
@@ -265,6 +268,9 @@ func (n *node) start() {
 	}
 	if c.rate > 0 {
 		n.m.SetThrottles(c.rate, c.rate)
+	}
+	if n.moveRate > 0 {
+		n.m.SetMoveRate(n.moveRate)
 	}
 	h := data.New(data.Options{Replicas: n.m, Dirs: n.dirs, Image: n.m.Image, Logger: c.log, RackAware: true})
 	n.table = server.Table{}

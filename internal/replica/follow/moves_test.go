@@ -86,6 +86,50 @@ func TestMoveBetweenDirectories(t *testing.T) {
 	})
 }
 
+// A restart, by a crash too, does not end a move: it goes on with the copy.
+func TestMoveGoesOnAfterAStop(t *testing.T) {
+	for _, how := range []string{"clean", "crash"} {
+		t.Run(how, func(t *testing.T) {
+			bubble(t, 2, func(c *cluster) { c.dirs = []string{"/a", "/b"} }, func(c *cluster) {
+				topic := c.topic(1, nil, 1, 2, 3)
+				for i := range 60 {
+					c.mustProduce(topic, fmt.Sprintf("%d%0*d", i, 50_000, 0), 1)
+				}
+				n, p := c.waitLeader(topic)
+				from, to, target := n.dirs.DirOf(topic, 0), "", ids.UUID{}
+				for _, d := range n.dirs.Dirs() {
+					if d.ID != from {
+						to, target = d.Path, d.ID
+					}
+				}
+				n.m.SetMoveRate(1) // one piece is copied
+				if err := n.m.MoveLog(topic, 0, to); err != nil {
+					t.Fatal(err)
+				}
+				c.until("a piece is copied", func() bool { return n.dirs.Future(topic, 0).EndOffset() > 10 })
+				at := n.dirs.Future(topic, 0).EndOffset()
+				if err := n.dirs.Future(topic, 0).Flush(-1); err != nil { // what a crash takes is copied again
+					t.Fatal(err)
+				}
+				n.halt(how == "crash")
+				n.moveRate = 1
+				n.start()
+				f := n.dirs.Future(topic, 0)
+				if f == nil || f.EndOffset() != at {
+					t.Fatalf("after the stop the copy is %v", f)
+				}
+				n.m.SetMoveRate(math.MaxInt64)
+				c.until("the replica is in the other directory", func() bool { return n.dirs.DirOf(topic, 0) == target })
+				c.waitISR(topic, 1, 2, 3)
+				c.check(topic)
+				if end := p.LogEndOffset(); end != 60 {
+					t.Fatalf("%d records", end)
+				}
+			})
+		})
+	}
+}
+
 // A follower's rate holds back a replica that catches up, not one in sync.
 func TestReplicationThrottles(t *testing.T) {
 	for _, side := range []string{"leader", "follower"} {
