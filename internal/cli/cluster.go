@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -72,7 +71,7 @@ func describeCluster(ctx context.Context, ask asker, kind int8) (*clusterJSON, e
 	if !ok {
 		return nil, fmt.Errorf("DescribeCluster was answered with %T", r)
 	}
-	if err := answer("cluster", kerr.ErrorForCode(resp.ErrorCode), deref(resp.ErrorMessage)); err != nil {
+	if err := answer("cluster", codeError(resp.ErrorCode), deref(resp.ErrorMessage)); err != nil {
 		return nil, err
 	}
 	out := &clusterJSON{ClusterID: resp.ClusterID, Nodes: []clusterNodeJSON{}}
@@ -133,7 +132,7 @@ func (a *app) clusterUnregister() *cobra.Command {
 				if !ok {
 					return fmt.Errorf("UnregisterBroker was answered with %T", r)
 				}
-				if err := answer(fmt.Sprintf("broker %d", id), kerr.ErrorForCode(resp.ErrorCode), deref(resp.ErrorMessage)); err != nil {
+				if err := answer(fmt.Sprintf("broker %d", id), codeError(resp.ErrorCode), deref(resp.ErrorMessage)); err != nil {
 					return err
 				}
 				if a.json {

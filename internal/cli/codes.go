@@ -8,12 +8,23 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"milena/internal/api"
 )
 
 // isCode says whether err is the Kafka error of that name.
 func isCode(err error, name string) bool {
 	var ke *kerr.Error
 	return errors.As(err, &ke) && ke.Message == name
+}
+
+// codeError is the error of a code in an answer, nil for none. It knows the codes of mirror APIs, which the client does not.
+func codeError(code int16) error {
+	err := kerr.ErrorForCode(code)
+	if c := api.Code(code); c.IsMirror() {
+		return &kerr.Error{Message: c.Name(), Code: code, Retriable: c.Retriable(), Description: c.Message()}
+	}
+	return err
 }
 
 // kafkaID prints a topic id as Kafka's tools do: base64url without padding.
@@ -33,7 +44,7 @@ func commitResult(failed *error) func(*kgo.Client, *kmsg.OffsetCommitRequest, *k
 		}
 		for _, t := range resp.Topics {
 			for _, p := range t.Partitions {
-				if *failed = kerr.ErrorForCode(p.ErrorCode); *failed != nil {
+				if *failed = codeError(p.ErrorCode); *failed != nil {
 					return
 				}
 			}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -71,6 +69,21 @@ func (a *app) configsCommand() *cobra.Command {
 	return group("configs", "Describe and alter the configs of topics, brokers, groups and mirrors", a.configsDescribe(), a.configsAlter())
 }
 
+// alteredJSON is what was altered; Altered is empty for the cluster-wide default of brokers.
+type alteredJSON struct {
+	Altered    string `json:"altered"`
+	EntityType string `json:"entity_type"`
+	Default    bool   `json:"default"`
+}
+
+// configSourceName is the name of a config's source. The client knows none for those of mirrors.
+func configSourceName(s kmsg.ConfigSource) string {
+	if s == mirrorSource {
+		return "DYNAMIC_CLUSTER_MIRROR_CONFIG"
+	}
+	return s.String()
+}
+
 type configJSON struct {
 	Name      string  `json:"name"`
 	Value     *string `json:"value"`
@@ -110,12 +123,12 @@ func (a *app) describeConfigs(ctx context.Context, adm *admin, e entity, all boo
 			return e.unreached(ctx, adm, s.Err)
 		}
 		for _, r := range s.Resp.(*kmsg.DescribeConfigsResponse).Resources {
-			if err := answer(fmt.Sprintf("%s %s", e.kind, e.name), kerr.ErrorForCode(r.ErrorCode), deref(r.ErrorMessage)); err != nil {
+			if err := answer(e.String(), codeError(r.ErrorCode), deref(r.ErrorMessage)); err != nil {
 				return err
 			}
 			for _, c := range r.Configs {
 				if all || c.Source == e.ownSource() {
-					out = append(out, configJSON{c.Name, c.Value, c.Source.String(), c.IsSensitive, c.ReadOnly})
+					out = append(out, configJSON{c.Name, c.Value, configSourceName(c.Source), c.IsSensitive, c.ReadOnly})
 				}
 			}
 		}
@@ -144,6 +157,38 @@ func (e entity) unreached(ctx context.Context, adm *admin, err error) error {
 		return err
 	}
 	return fmt.Errorf("the cluster has no broker %s: it has %s", e.name, joinInts(brokers.NodeIDs()))
+}
+
+// byDefault says whether it is the cluster-wide default of brokers.
+func (e entity) byDefault() bool { return e.kind == kmsg.ConfigResourceTypeBroker && e.name == "" }
+
+// String names the entity for people.
+func (e entity) String() string {
+	if e.byDefault() {
+		return "the cluster-wide default of brokers"
+	}
+	switch e.kindName() {
+	case "topics":
+		return "topic " + e.name
+	case "brokers":
+		return "broker " + e.name
+	case "broker-loggers":
+		return "loggers of broker " + e.name
+	case "groups":
+		return "group " + e.name
+	default:
+		return "mirror " + e.name
+	}
+}
+
+// kindName is what --entity-type says.
+func (e entity) kindName() string {
+	for name, kind := range entityKinds() {
+		if kind == e.kind {
+			return name
+		}
+	}
+	return ""
 }
 
 // ownSource is the source of values that were set on the entity and not inherited.
@@ -194,15 +239,15 @@ func (a *app) configsAlter() *cobra.Command {
 						return e.unreached(ctx, adm, s.Err)
 					}
 					for _, r := range s.Resp.(*kmsg.IncrementalAlterConfigsResponse).Resources {
-						if err := answer(fmt.Sprintf("%s %s", e.kind, e.name), kerr.ErrorForCode(r.ErrorCode), deref(r.ErrorMessage)); err != nil {
+						if err := answer(e.String(), codeError(r.ErrorCode), deref(r.ErrorMessage)); err != nil {
 							return err
 						}
 					}
 				}
 				if a.json {
-					return a.printJSON(map[string]any{"altered": e.name})
+					return a.printJSON(alteredJSON{e.name, e.kindName(), e.byDefault()})
 				}
-				a.printf("Altered configs of %s %s.\n", strings.ToLower(e.kind.String()), strconv.Quote(e.name))
+				a.printf("Altered configs of %s.\n", e)
 				return nil
 			})
 		},

@@ -266,15 +266,23 @@ func (c *consumer) commit(ctx context.Context) error {
 
 // committedOffsets asks for a group's offsets. A coordinator that is just being made or moved is asked again.
 func committedOffsets(ctx context.Context, adm *kadm.Client, group string) (kadm.OffsetResponses, error) {
+	var last error
 	for {
 		os, err := adm.FetchOffsets(ctx, group)
+		switch timedOut := ctx.Err() != nil; {
+		case timedOut && last != nil: // what the coordinator said says more than that time is up
+			return nil, &exitError{ExitFailed, answer("group "+group, last, "")}
+		case timedOut && errors.Is(err, context.DeadlineExceeded):
+			return nil, &exitError{ExitUnreachable, fmt.Errorf("group %s: no coordinator answered in time: see milena topics describe __consumer_offsets and the brokers' logs", group)}
+		}
 		if err == nil || !retriable(err) {
 			return os, answer("group "+group, err, "")
 		}
+		last = err
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
-			return nil, answer("group "+group, err, "")
+			return nil, &exitError{ExitFailed, answer("group "+group, last, "")}
 		}
 	}
 }

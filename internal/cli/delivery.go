@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -98,17 +100,42 @@ func (k *acks) oldest(now time.Time) time.Duration {
 	return now.Sub(k.waiting[0].since)
 }
 
+// result is how many records were acknowledged, and the first that was not, with the reason; err is nil if there is none. A client that
+// gives up may never say what became of some: they count as not acknowledged.
 func (k *acks) result() (acked int64, line int, where partitionOf, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.count.end()
-	return k.acked, k.line, k.where, k.err
+	switch {
+	case len(k.waiting) == 0 || k.err != nil && k.line < k.first:
+		return k.acked, k.line, k.where, k.err
+	case k.err != nil:
+		return k.acked, k.first, k.where, k.err
+	}
+	return k.acked, k.first, k.where, errUnanswered
 }
+
+// errUnanswered is why a record was not acknowledged of which nothing else is known.
+var errUnanswered = errors.New("no answer came for it")
 
 // overdue is why a producer gives up.
 type overdue struct{ limit time.Duration }
 
 func (o *overdue) Error() string { return fmt.Sprintf("no acknowledgement within %s", o.limit) }
+
+// timeoutAdvice says what to do where time ran out; last is what a broker last said.
+func timeoutAdvice(topic string, err error, last string) string {
+	var late *overdue
+	switch {
+	case !errors.As(err, &late) && !errors.Is(err, kgo.ErrRecordTimeout):
+		return ""
+	case strings.Contains(last, kerr.KafkaStorageError.Message):
+		return ": " + advice(kerr.KafkaStorageError)
+	case strings.Contains(last, kerr.NotEnoughReplicas.Message):
+		return ": " + advice(kerr.NotEnoughReplicas)
+	}
+	return fmt.Sprintf(": see milena topics describe %s for the partition's leader, or raise --timeout-ms", topic)
+}
 
 // graceOf is how much longer than its limit a record is waited for: the client times most of them out by itself, and says it
 // better. What it has in flight to a broker that is gone it never does.

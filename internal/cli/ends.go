@@ -217,7 +217,7 @@ func (e *ends) fetch(ctx context.Context, partition int32, at int64) (*kmsg.Fetc
 		return nil, nil
 	}
 	rp := &resp.Topics[0].Partitions[0]
-	if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+	if err := codeError(rp.ErrorCode); err != nil {
 		if kerr.IsRetriable(err) {
 			return nil, nil
 		}

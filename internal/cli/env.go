@@ -9,11 +9,16 @@ import (
 	"net"
 	"strings"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"milena/internal/api"
 )
 
 // Env is what a command needs from outside. A test replaces every part of it.
 type Env struct {
+	// Program is the name that the process was started by; kafka-cluster-mirrors is a program of its own.
+	Program string
 	// Args are the arguments after the program's name.
 	Args   []string
 	Stdin  io.Reader
@@ -125,6 +130,16 @@ func advice(err error) string {
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return "check the name with milena topics list, or create it with milena topics create"
+	case errors.Is(err, kerr.LeaderNotAvailable):
+		return "a partition has no leader now: see milena topics describe --unavailable, and milena cluster describe for the brokers that are there"
+	case errors.Is(err, kerr.NotEnoughReplicas), errors.Is(err, kerr.NotEnoughReplicasAfterAppend):
+		return "see milena topics describe --under-min-isr, and start the brokers that are gone"
+	case errors.Is(err, kerr.KafkaStorageError):
+		return "a disk of the broker is full or failed: see its log"
+	case isCode(err, api.UnknownClusterMirror.Name()):
+		return "see milena mirrors list"
+	case errors.Is(err, kerr.CoordinatorNotAvailable), errors.Is(err, kerr.CoordinatorLoadInProgress), errors.Is(err, kerr.NotCoordinator):
+		return "the group's coordinator is starting or gone: try again, and see milena topics describe __consumer_offsets"
 	case errors.Is(err, kerr.GroupIDNotFound):
 		return "check the name with milena groups list"
 	case errors.Is(err, kerr.MessageTooLarge):
@@ -177,6 +192,9 @@ func answer(what string, err error, msg string) error {
 
 // describe words a Kafka error in the cluster's terms, and leaves other errors alone.
 func describe(err error) error {
+	if shards, bare := err.(*kadm.ShardErrors); bare && len(shards.Errs) > 0 { //nolint:errorlint // as below
+		return fmt.Errorf("%s: %w", shards.Name, describe(shards.Errs[0].Err)) // its own words count pieces of the request
+	}
 	if ke, bare := err.(*kerr.Error); bare { //nolint:errorlint // a wrapped one has its words already
 		return fmt.Errorf("%s (%w)", strings.TrimSuffix(ke.Description, "."), &named{ke})
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/meta"
@@ -68,7 +67,7 @@ func features(ctx context.Context, adm *admin, version string) ([]*featureJSON, 
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := answer("features", kerr.ErrorForCode(resp.ErrorCode), ""); err != nil {
+	if err := answer("features", codeError(resp.ErrorCode), ""); err != nil {
 		return nil, nil, err
 	}
 	list := []*featureJSON{}
@@ -180,11 +179,11 @@ func (a *app) updateFeatures(cmd *cobra.Command, args []string, kind int8, dryRu
 		if err != nil {
 			return err
 		}
-		if err := answer("features", kerr.ErrorForCode(resp.ErrorCode), deref(resp.ErrorMessage)); err != nil {
+		if err := answer("features", codeError(resp.ErrorCode), deref(resp.ErrorMessage)); err != nil {
 			return err
 		}
 		for _, r := range resp.Results {
-			if err := answer("feature "+r.Feature, kerr.ErrorForCode(r.ErrorCode), deref(r.ErrorMessage)); err != nil {
+			if err := answer("feature "+r.Feature, codeError(r.ErrorCode), deref(r.ErrorMessage)); err != nil {
 				return err
 			}
 		}

@@ -116,6 +116,16 @@ type headerJSON struct {
 }
 
 func writeJSON(w io.Writer, r *kgo.Record) {
+	encodeJSON(w, asJSON(r))
+}
+
+func encodeJSON(w io.Writer, v any) {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // the buffered writer keeps the error for Flush
+}
+
+func asJSON(r *kgo.Record) *recordJSON {
 	j := recordJSON{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, LeaderEpoch: r.LeaderEpoch, Timestamp: r.Timestamp.UnixMilli(),
 		TimestampType: "CreateTime", Headers: []headerJSON{}}
 	if r.Attrs.TimestampType() == 1 {
@@ -129,9 +139,7 @@ func writeJSON(w io.Writer, r *kgo.Record) {
 		hj.Value, hj.ValueBase64 = textOrBase64(h.Value)
 		j.Headers = append(j.Headers, hj)
 	}
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(&j) // the buffered writer keeps the error for Flush
+	return &j
 }
 
 // textOrBase64 is a JSON string or null, or base64 for what no JSON string can hold as it is.

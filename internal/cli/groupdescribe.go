@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -173,6 +174,26 @@ type groupDeleter interface {
 	DeleteGroups(ctx context.Context, groups ...string) (kadm.DeleteGroupResponses, error)
 }
 
+// listPatience is how long a listing of groups is asked for again while a coordinator loads or moves.
+const listPatience = 10 * time.Second
+
+// listBefore lists the groups; what it can't tell is missing.
+func listBefore(ctx context.Context, adm groupDeleter) kadm.ListedGroups {
+	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	for {
+		listed, err := adm.ListGroups(ctx)
+		if err == nil || !retriable(err) {
+			return listed
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return listed
+		}
+	}
+}
+
 // deleteGroups deletes groups one by one: a client that sends a request for several again because one could not be deleted yet is
 // told that the others are unknown. A request whose answer was lost is sent again, too, so a group that was there before and is
 // unknown to the delete is deleted.
@@ -180,7 +201,7 @@ func deleteGroups(ctx context.Context, adm groupDeleter, names []string) (delete
 	deleted = []string{}
 	names = slices.Clone(names)
 	slices.Sort(names)
-	before, _ := adm.ListGroups(ctx) // what it doesn't tell only leaves the answer of the delete as it is
+	before := listBefore(ctx, adm)
 	for _, g := range slices.Compact(names) {
 		rs, err := adm.DeleteGroups(ctx, g)
 		if err == nil {

@@ -111,10 +111,16 @@ func TestDescribeGroupsOfEveryType(t *testing.T) {
 
 // retriedDelete deletes groups, but answers as if the request of "retried" was carried out and sent again. A request for several
 // groups is sent again as a whole, as the client does it.
-type retriedDelete struct{ groups []string }
+type retriedDelete struct {
+	groups  []string
+	loading int // so many listings fail because a coordinator loads
+}
 
 func (f *retriedDelete) ListGroups(context.Context, ...string) (kadm.ListedGroups, error) {
 	out := kadm.ListedGroups{}
+	if f.loading--; f.loading >= 0 {
+		return out, kerr.CoordinatorLoadInProgress
+	}
 	for _, g := range f.groups {
 		out[g] = kadm.ListedGroup{Group: g}
 	}
@@ -138,7 +144,7 @@ func (f *retriedDelete) DeleteGroups(_ context.Context, groups ...string) (kadm.
 }
 
 func TestDeleteGroupsCountsWhatIsGone(t *testing.T) {
-	deleted, failed := deleteGroups(t.Context(), &retriedDelete{groups: []string{"a", "b", "retried"}}, []string{"retried", "b", "a", "b", "nobody"})
+	deleted, failed := deleteGroups(t.Context(), &retriedDelete{groups: []string{"a", "b", "retried"}, loading: 1}, []string{"retried", "b", "a", "b", "nobody"})
 	if !slices.Equal(deleted, []string{"a", "b", "retried"}) || len(failed) != 1 || !strings.HasPrefix(failed[0].Error(), "group nobody: ") {
 		t.Errorf("deleted %q, failed %v", deleted, failed)
 	}

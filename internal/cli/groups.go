@@ -16,7 +16,7 @@ func (a *app) groupsCommand() *cobra.Command {
 
 func (a *app) groupsList() *cobra.Command {
 	c := &cobra.Command{
-		Use: "list", Short: "List groups with their state", Args: noArgs,
+		Use: "list", Short: "List groups with their type and state", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.admin(cmd, func(ctx context.Context, adm *admin) error {
 				gs, err := adm.ListGroups(ctx)
@@ -25,14 +25,15 @@ func (a *app) groupsList() *cobra.Command {
 				}
 				type row struct {
 					Group    string `json:"group"`
+					Type     string `json:"type"`
 					State    string `json:"state"`
 					Protocol string `json:"protocol_type"`
 				}
 				rows := []row{}
-				t := table{header: []string{"GROUP", "STATE", "PROTOCOL-TYPE"}}
+				t := table{header: []string{"GROUP", "TYPE", "STATE", "PROTOCOL-TYPE"}}
 				for _, g := range gs.Sorted() {
-					rows = append(rows, row{g.Group, g.State, g.ProtocolType})
-					t.add(g.Group, dash(g.State), dash(g.ProtocolType))
+					rows = append(rows, row{g.Group, g.GroupType, g.State, g.ProtocolType})
+					t.add(g.Group, dash(g.GroupType), dash(g.State), dash(g.ProtocolType))
 				}
 				if a.json {
 					return a.printJSON(map[string]any{"groups": rows})

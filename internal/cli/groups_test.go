@@ -45,7 +45,7 @@ func TestActiveGroup(t *testing.T) {
 	if code, out, _ := run("groups", "describe", "g", "--json"); code != 0 || !strings.Contains(out, `"state":"Stable","protocol":"cooperative-sticky"`) || !strings.Contains(out, `"client_id":"me"`) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
-	if code, out, _ := run("groups", "list"); code != 0 || !regexp.MustCompile(`(?m)^g +Stable +consumer$`).MatchString(out) {
+	if code, out, _ := run("groups", "list"); code != 0 || !regexp.MustCompile(`(?m)^g +classic +Stable +consumer$`).MatchString(out) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	if code, out, errs := run("groups", "reset-offsets", "g", "--topic", "t", "--to-earliest", "--execute"); code != ExitFailed || out != "" || !strings.Contains(errs, "has active members: stop its consumers first") {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"strings"
 	"time"
@@ -44,13 +45,14 @@ func (a *app) metadataDump() *cobra.Command {
 
 func (a *app) metadataBackup() *cobra.Command {
 	var controllers, dataDir string
+	var damaged bool
 	c := &cobra.Command{
 		Use: "backup FILE", Short: "Write a consistent copy of the cluster's metadata to a file", Args: exactly("FILE"),
 		Long: "Writes the state of the metadata at one moment to FILE: from the leading controller of a running cluster, or, when no\n" +
 			"majority of the controllers is left, from the data directory of one of them. FILE must not exist.",
 		Example: "  milena metadata backup meta.backup --bootstrap-controller host1:9093\n  milena metadata backup meta.backup --data-dir /var/lib/milena",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := a.takeBackup(cmd, controllers, dataDir)
+			b, err := a.takeBackup(cmd, controllers, dataDir, damaged)
 			if err != nil {
 				return err
 			}
@@ -61,6 +63,7 @@ func (a *app) metadataBackup() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&dataDir, "data-dir", "", "the metadata log `DIR` of a controller that is stopped, instead of a running cluster")
+	c.Flags().BoolVar(&damaged, "damaged", false, "with --data-dir: of a damaged log take what can be read; what was committed behind the damage is missing then")
 	return a.controllerFlags(c, &controllers)
 }
 
@@ -74,12 +77,12 @@ func (a *app) controllerFlags(c *cobra.Command, controllers *string) *cobra.Comm
 	return c
 }
 
-func (a *app) takeBackup(cmd *cobra.Command, controllers, dataDir string) (*offline.Backup, error) {
+func (a *app) takeBackup(cmd *cobra.Command, controllers, dataDir string, damaged bool) (*offline.Backup, error) {
 	switch {
 	case (controllers == "") == (dataDir == ""):
 		return nil, usagef("metadata backup needs --bootstrap-controller HOST:PORT of a running cluster, or --data-dir DIR of a stopped controller")
 	case dataDir != "":
-		b, err := offline.BackupDir(disk.OS(), dataDir, time.Now())
+		b, err := offline.BackupDir(disk.OS(), dataDir, time.Now(), damaged)
 		if err != nil {
 			return nil, &exitError{ExitFailed, err}
 		}
@@ -122,6 +125,9 @@ func (a *app) printBackup(path string, b *offline.Backup) error {
 	}
 	i := b.Info
 	a.printf("%s: cluster %s up to offset %d (epoch %d): %d brokers, %d topics, %d partitions.\n", path, i.ClusterID, i.EndOffset, i.Epoch, i.Brokers, i.Topics, i.Partitions)
+	if i.Damage != "" {
+		a.printf("The log is damaged, what was committed behind that place is missing: %s\n", i.Damage)
+	}
 	if i.Uncommitted > 0 {
 		a.printf("The last %d record(s) were not known to be committed here: they may or may not have been acknowledged.\n", i.Uncommitted)
 	}
@@ -131,6 +137,7 @@ func (a *app) printBackup(path string, b *offline.Backup) error {
 func (a *app) metadataRestore() *cobra.Command {
 	var f serverFlags
 	var voters string
+	var life int64
 	var yes bool
 	c := &cobra.Command{
 		Use: "restore FILE", Short: "Begin a new quorum from a backup, after the majority was lost", Args: exactly("FILE"),
@@ -143,7 +150,7 @@ func (a *app) metadataRestore() *cobra.Command {
 			if !yes {
 				return usagef("metadata restore gives up what happened since the backup: say --yes")
 			}
-			return a.restore(args[0], &f, voters)
+			return a.restore(args[0], &f, voters, life)
 		},
 	}
 	fl := c.Flags()
@@ -151,12 +158,13 @@ func (a *app) metadataRestore() *cobra.Command {
 	fl.StringVar(&f.dataDir, "data-dir", "", "data `DIR`; wins over log.dirs")
 	fl.StringArrayVar(&f.overrides, "override", nil, "set a config, `KEY=VALUE`; wins over the file; may be repeated")
 	fl.StringVarP(&voters, "initial-controllers", "I", "", "begin a quorum of these `VOTERS`, ID@HOST:PORT:DIRECTORY-ID[,…]; default: this node alone")
+	fl.Int64Var(&life, "restore-id", 0, "with several --initial-controllers: the `ID` that the restore on the first of them printed")
 	fl.BoolVar(&yes, "yes", false, "yes, give up what happened since the backup")
 	fl.BoolVar(&a.json, "json", false, "print JSON instead of text")
 	return c
 }
 
-func (a *app) restore(path string, f *serverFlags, initial string) error {
+func (a *app) restore(path string, f *serverFlags, initial string, life int64) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return usagef("%w", err)
@@ -199,14 +207,29 @@ func (a *app) restore(path string, f *serverFlags, initial string) error {
 		}
 		voters = []quorum.Voter{{Member: quorum.Member{ID: n.ID, Directory: m.Directory}, Endpoints: controllerEndpoints(n)}}
 	}
-	err = b.Restore(offline.RestoreOptions{FS: disk.OS(), MetadataLogDir: n.MetadataLogDir, Voters: voters})
+	first := life == 0
+	if first {
+		drawn, err := rand.Int(rand.Reader, big.NewInt(offline.MaxLife))
+		if err != nil {
+			return err
+		}
+		life = drawn.Int64() + 1
+	}
+	err = b.Restore(offline.RestoreOptions{FS: disk.OS(), MetadataLogDir: n.MetadataLogDir, Voters: voters, Life: life})
 	if err != nil {
 		return &exitError{ExitFailed, err}
 	}
 	if a.json {
-		return a.printJSON(b.Info)
+		return a.printJSON(struct {
+			offline.BackupInfo
+
+			RestoreID int64 `json:"restoreId"`
+		}{b.Info, life})
 	}
 	a.printf("Restored the metadata of cluster %s as of %s into %s: %d topics, %d partitions.\n", b.Info.ClusterID,
 		b.Info.Time.Format(time.RFC3339), n.MetadataLogDir, b.Info.Topics, b.Info.Partitions)
+	if first && len(voters) > 1 {
+		a.printf("On each of the other initial controllers restore the same file with the same --initial-controllers and --restore-id %d.\n", life)
+	}
 	return nil
 }

@@ -88,15 +88,17 @@ func (a *app) produce(cmd *cobra.Command, topic string, f *produceFlags) error {
 	}
 	acked, line, where, failed := out.result()
 	var late *overdue
-	if errors.Is(failed, kgo.ErrAborting) && errors.As(context.Cause(ctx), &late) {
+	gaveUp := errors.Is(failed, kgo.ErrAborting) || errors.Is(failed, context.Canceled) || errors.Is(failed, errUnanswered)
+	if gaveUp && errors.As(context.Cause(ctx), &late) {
 		failed = late
 	}
 	failed = partitionHint(topic, failed)
 	switch {
 	case failed != nil:
 		// Whatever the cause, what counts is which record it was.
-		return &exitError{ExitFailed, fmt.Errorf("record %d of standard input was not acknowledged: %w%s%s",
-			line, describe(failed), answers.last(where), a.mirrorHint(cmd.Context(), cl, topic, failed))}
+		last := answers.last(where)
+		return &exitError{ExitFailed, fmt.Errorf("record %d of standard input was not acknowledged: %w%s%s%s",
+			line, describe(failed), last, timeoutAdvice(topic, failed, last), a.mirrorHint(cmd.Context(), cl, topic, failed))}
 	case inputErr != nil:
 		return inputErr
 	case a.json:

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -63,6 +66,28 @@ func TestProduceInterruptedBetweenRecords(t *testing.T) {
 	}
 	if err := k.stop(); err == nil || !strings.Contains(err.Error(), "record 3 of") || k.sent(3, time.Now()) {
 		t.Errorf("stopped after two records: %v", err)
+	}
+}
+
+// Of records that the client never answers for, the first is named, and not the end of the input.
+func TestUnansweredRecordIsNamed(t *testing.T) {
+	k := &acks{count: &counter{}}
+	for line := 1; line <= 5; line++ {
+		k.sent(line, time.Now())
+	}
+	k.done(1, partitionOf{}, nil)
+	k.done(3, partitionOf{}, nil)
+	if acked, line, _, err := k.result(); acked != 2 || line != 2 || !errors.Is(err, errUnanswered) {
+		t.Errorf("%d acknowledged, line %d: %v", acked, line, err)
+	}
+	k.done(4, partitionOf{}, kgo.ErrAborting)
+	if _, line, _, err := k.result(); line != 2 || !errors.Is(err, kgo.ErrAborting) {
+		t.Errorf("line %d: %v", line, err)
+	}
+	k.done(2, partitionOf{}, nil)
+	k.done(5, partitionOf{}, nil)
+	if acked, line, _, err := k.result(); acked != 4 || line != 4 || !errors.Is(err, kgo.ErrAborting) {
+		t.Errorf("%d acknowledged, line %d: %v", acked, line, err)
 	}
 }
 
@@ -153,5 +178,31 @@ func TestProduceTellsTheCause(t *testing.T) {
 		if got := b.last(f.p); got != "" {
 			t.Errorf("after a success: %q", got)
 		}
+	}
+}
+
+// What ran out of time says why, as far as the cluster told, and what to do.
+func TestTimeoutAdvice(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		last string
+		want string
+	}{
+		{&overdue{time.Second}, "", "see milena topics describe orders for the partition's leader, or raise --timeout-ms"},
+		{kgo.ErrRecordTimeout, "; the last answer for orders-0: KAFKA_STORAGE_ERROR: Disk error", "disk of the broker is full or failed"},
+		{kgo.ErrRecordTimeout, "; the last answer for orders-0: NOT_ENOUGH_REPLICAS: x", "--under-min-isr"},
+		{kerr.InvalidRecord, "; the last answer for orders-0: INVALID_RECORD: x", ""},
+	} {
+		if got := timeoutAdvice("orders", c.err, c.last); c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%v%s: %q", c.err, c.last, got)
+		}
+	}
+}
+
+// An error of one piece of a request is told in the cluster's words.
+func TestShardErrorsAreWorded(t *testing.T) {
+	err := error(&kadm.ShardErrors{Name: "ListOffsets", Errs: []kadm.ShardError{{Err: kerr.LeaderNotAvailable}}})
+	if got := message(err, "x:1"); !strings.HasPrefix(got, "ListOffsets: ") || !strings.Contains(got, "(LEADER_NOT_AVAILABLE): a partition has no leader now: see milena topics describe --unavailable") {
+		t.Error(got)
 	}
 }

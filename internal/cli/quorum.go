@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/api"
@@ -171,14 +170,14 @@ func describeQuorum(ctx context.Context, ask asker) (*quorumState, error) {
 	if !ok {
 		return nil, fmt.Errorf("DescribeQuorum was answered with %T", r)
 	}
-	if err := answer("quorum", kerr.ErrorForCode(resp.ErrorCode), deref(resp.ErrorMessage)); err != nil {
+	if err := answer("quorum", codeError(resp.ErrorCode), deref(resp.ErrorMessage)); err != nil {
 		return nil, err
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
 		return nil, errors.New("the answer does not describe the quorum")
 	}
 	p := &resp.Topics[0].Partitions[0]
-	if err := answer("quorum", kerr.ErrorForCode(p.ErrorCode), deref(p.ErrorMessage)); err != nil {
+	if err := answer("quorum", codeError(p.ErrorCode), deref(p.ErrorMessage)); err != nil {
 		return nil, err
 	}
 	s := &quorumState{Leader: p.LeaderID, Epoch: p.LeaderEpoch, HighWatermark: p.HighWatermark, Observers: []quorumReplica{}}
@@ -382,7 +381,7 @@ func (a *app) addVoter(ctx context.Context, ask asker, v quorum.Voter) error {
 	if !ok {
 		return fmt.Errorf("AddRaftVoter was answered with %T", r)
 	}
-	if err := answer(fmt.Sprintf("controller %d", v.ID), kerr.ErrorForCode(resp.ErrorCode), deref(resp.ErrorMessage)); err != nil {
+	if err := answer(fmt.Sprintf("controller %d", v.ID), codeError(resp.ErrorCode), deref(resp.ErrorMessage)); err != nil {
 		return err
 	}
 	if a.json {
@@ -421,7 +420,7 @@ func (a *app) removeVoter(ctx context.Context, ask asker, m quorum.Member) error
 	if !ok {
 		return fmt.Errorf("RemoveRaftVoter was answered with %T", r)
 	}
-	if err := answer(fmt.Sprintf("controller %d", m.ID), kerr.ErrorForCode(resp.ErrorCode), deref(resp.ErrorMessage)); err != nil {
+	if err := answer(fmt.Sprintf("controller %d", m.ID), codeError(resp.ErrorCode), deref(resp.ErrorMessage)); err != nil {
 		return err
 	}
 	if a.json {

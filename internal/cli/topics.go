@@ -44,13 +44,16 @@ func (a *app) topicsCreate() *cobra.Command {
 				for _, r := range rs.Sorted() {
 					if ifNotExists && isCode(r.Err, "TOPIC_ALREADY_EXISTS") {
 						a.notef("Topic %s exists already.\n", r.Topic)
+						if a.json {
+							return a.printJSON(map[string]any{"topic": r.Topic, "created": false})
+						}
 						continue
 					}
 					if err := answer("topic "+r.Topic, r.Err, r.ErrMessage); err != nil {
 						return err
 					}
 					if a.json {
-						return a.printJSON(map[string]any{"topic": r.Topic, "id": kafkaID(r.ID), "partitions": r.NumPartitions, "replication_factor": r.ReplicationFactor})
+						return a.printJSON(map[string]any{"topic": r.Topic, "created": true, "id": kafkaID(r.ID), "partitions": r.NumPartitions, "replication_factor": r.ReplicationFactor})
 					}
 					a.printf("Created topic %s.\n", r.Topic)
 				}
