@@ -1,8 +1,11 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strconv"
 	"time"
 
 	"milena/internal/api"
@@ -41,6 +44,9 @@ type broker struct {
 	atLeast      int64     // metadata offset that it was answered at
 	fenced       bool      // as that answer said
 	suspended    bool
+	settled      bool
+	follows      bool  // the metadata, which begins when it is registered
+	first        int64 // offset of its registration: no image before it is applied
 	wantShutdown bool
 
 	altering bool // an AlterPartition is under way
@@ -70,7 +76,6 @@ func startBroker(c *cores, h *host) (*broker, error) {
 	b.group = newCoordinator(b)
 	empty := meta.Empty(clusterID)
 	b.img, b.draft = empty, empty.Draft()
-	b.follow()
 	b.beat()
 	b.watchSession()
 	b.startRepl()
@@ -78,9 +83,21 @@ func startBroker(c *cores, h *host) (*broker, error) {
 	return b, nil
 }
 
-func (c *cores) settings(*meta.Image, string) replica.Settings {
-	return replica.Settings{Log: c.logConfig(), MinISR: 2}
+func (c *cores) settings(img *meta.Image, topic string) replica.Settings {
+	return replica.Settings{Log: c.logConfig(), MinISR: minISR(img, topic)}
 }
+
+// minISR is a topic's min.insync.replicas.
+func minISR(img *meta.Image, topic string) int {
+	for _, of := range []meta.Resource{{Type: meta.ResourceTopic, Name: topic}, {Type: meta.ResourceBroker}} {
+		if n, err := strconv.Atoi(img.Config(of.Type, of.Name)[minISRKey]); err == nil {
+			return n
+		}
+	}
+	return 2
+}
+
+const minISRKey = "min.insync.replicas"
 
 func (c *cores) logConfig() partlog.Config {
 	conf := partlog.DefaultConfig()
@@ -92,21 +109,24 @@ func (b *broker) after(d time.Duration, fn func()) { b.c.after(d, b.h.live(fn)) 
 
 // checkpoint does what the timers of a real broker do from time to time.
 func (b *broker) checkpoint() {
-	if err := b.mgr.Checkpoint(); err != nil {
-		b.c.failf("checkpoint of host %d: %v", b.h.id, err)
-	}
+	b.h.failf(b.mgr.Checkpoint(), "checkpoint")
+	b.mgr.RetryLogs()
 	if b.c.chance(0.3) {
-		b.dirs.Logs(func(l *partlog.Log) bool {
-			if err := l.Flush(-1); err != nil {
-				b.c.failf("flush of host %d: %v", b.h.id, err)
-			}
-			return true
-		})
-		if err := b.dirs.SaveOffsets(); err != nil {
-			b.c.failf("checkpoint of host %d: %v", b.h.id, err)
+		for _, l := range b.logs() {
+			b.h.failf(l.Flush(-1), "flush of %s-%d", l.Topic(), l.Partition())
 		}
+		b.h.failf(b.dirs.SaveOffsets(), "checkpoint of offsets")
 	}
 	b.after(b.c.between(500*time.Millisecond, 3*time.Second), b.checkpoint)
+}
+
+// logs are the broker's logs, in order.
+func (b *broker) logs() (out []*partlog.Log) {
+	b.dirs.Logs(func(l *partlog.Log) bool { out = append(out, l); return true })
+	slices.SortFunc(out, func(x, y *partlog.Log) int {
+		return cmp.Or(cmp.Compare(x.Topic(), y.Topic()), cmp.Compare(x.Partition(), y.Partition()))
+	})
+	return out
 }
 
 // metaPart is what a controller answers to a fetch of metadata.
@@ -155,23 +175,26 @@ func readMeta(q *quorum.Node, offset int64) (p metaPart, err error) {
 
 func (b *broker) takeMeta(p metaPart) {
 	b.c.check.follow(p.batches)
-	var d *meta.Delta
 	if p.snapshot != nil {
 		next, err := meta.ReadSnapshot(clusterID, p.snapshot, p.id.EndOffset, p.id.Epoch)
 		if err != nil {
 			b.c.failf("host %d: metadata snapshot at offset %d: %v", b.h.id, p.id.EndOffset, err)
 			return
 		}
+		b.draft = next.Draft()
+	} else if err := b.draft.ApplyBatches(p.batches); err != nil {
+		b.c.failf("host %d: metadata after offset %d: %v", b.h.id, b.img.Offset, err)
+		return
+	}
+	next := b.draft.Image()
+	if b.img.Offset < 0 && (next.Offset < b.first || p.snapshot == nil && next.Offset+1 < p.hw) {
+		return // as metafollow: nobody sees the past
+	}
+	var d *meta.Delta
+	if b.img.Offset < 0 || p.snapshot != nil {
 		d = meta.Diff(b.img, next)
 		b.draft = next.Draft()
 	} else {
-		if err := b.draft.ApplyBatches(p.batches); err != nil {
-			b.c.failf("host %d: metadata after offset %d: %v", b.h.id, b.img.Offset, err)
-			return
-		}
-		if b.img.Offset < 0 && b.draft.Image().Offset+1 < p.hw {
-			return // as metafollow: nobody sees the past
-		}
 		d = b.draft.Delta()
 	}
 	b.c.check.image(d.Next)
@@ -217,7 +240,7 @@ func (b *broker) beat() {
 		switch {
 		case isCode(err, api.StaleBrokerEpoch), isCode(err, api.BrokerIDNotRegistered):
 			b.c.logf("host %d: registration dropped: %v", b.h.id, err)
-			b.epoch = -1
+			b.previous, b.epoch = b.epoch, -1 // this process has lost nothing since
 			b.after(10*time.Millisecond, b.beat)
 			return
 		case err != nil:
@@ -251,6 +274,10 @@ func (b *broker) register() {
 		}
 		b.epoch = v.(int64)
 		b.c.logf("host %d: registered, broker epoch %d, previous %d", b.h.id, b.epoch, b.previous)
+		if !b.follows {
+			b.follows, b.first = true, b.epoch
+			b.follow()
+		}
 		b.beat()
 	})
 }
@@ -271,6 +298,10 @@ func (b *broker) reconsider() {
 		b.c.logf("host %d: resumes at offset %d", b.h.id, b.img.Offset)
 		b.suspended = false
 		b.mgr.Resume()
+		if !b.settled { // as a node does that is ready for the first time
+			b.settled = true
+			b.h.failf(b.mgr.Settled(b.dirs.SetAside), "set aside what the metadata don't know")
+		}
 	case !b.suspended && (b.epoch < 0 || time.Since(b.answered) >= sessionFor):
 		b.c.logf("host %d: suspends", b.h.id)
 		b.suspended = true
@@ -278,13 +309,11 @@ func (b *broker) reconsider() {
 	}
 }
 
-// close ends the broker in order.
-func (b *broker) close() {
+// close ends the broker in order. clean says that it could.
+func (b *broker) close() (clean bool) {
 	b.group.close()
-	if err := b.mgr.Checkpoint(); err != nil {
-		b.c.failf("checkpoint of host %d: %v", b.h.id, err)
-	}
-	if err := b.dirs.Close(context.Background(), true, b.epoch); err != nil {
-		b.c.failf("close of host %d: %v", b.h.id, err)
-	}
+	b.h.failf(b.mgr.Checkpoint(), "checkpoint")
+	err := b.dirs.Close(context.Background(), true, b.epoch)
+	b.h.failf(err, "close")
+	return err == nil
 }

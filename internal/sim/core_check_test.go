@@ -7,6 +7,7 @@ import (
 
 	"milena/internal/meta"
 	"milena/internal/partlog"
+	"milena/internal/quorum"
 	"milena/internal/record"
 	"milena/internal/replica"
 )
@@ -27,9 +28,10 @@ type replicaKey struct {
 
 func (k *coreCheck) leads(host int, epoch int32) { k.c.hist.lead(host, epoch) }
 
-func (k *coreCheck) stopped(host int, how stop) {
-	if how != leave {
-		k.c.hist.stop(int32(host), time.Now(), how != kill)
+// stopped notes the end of a host's process. clean says that it left word of a shutdown in order.
+func (k *coreCheck) stopped(host int, how stop, clean bool) {
+	if !clean {
+		k.c.hist.stop(int32(host), time.Now(), how == power || how == torn)
 	}
 }
 
@@ -88,7 +90,7 @@ func (k *coreCheck) follow(batches []byte) {
 // elections notes what became of the partitions.
 func (k *coreCheck) elections(img *meta.Image) {
 	for _, tp := range k.c.tps {
-		p, old := img.Partition(tp.topic, tp.partition), k.known[tp]
+		p, old := tp.in(img), k.known[tp]
 		if p == nil || p == old || old != nil && p.PartitionEpoch == old.PartitionEpoch {
 			continue
 		}
@@ -98,8 +100,10 @@ func (k *coreCheck) elections(img *meta.Image) {
 		if old != nil && p.LeaderRecoveryState != 0 && p.LeaderEpoch != old.LeaderEpoch {
 			k.c.hist.elect(tp.String(), time.Now(), k.members[tp])
 		}
-		if set := slices.Concat(p.ISR, p.ELR); p.Leader >= 0 || old != nil && old.Leader >= 0 && len(set) > 0 {
+		if set := slices.Concat(p.ISR, p.ELR); p.Leader >= 0 {
 			k.members[tp] = set
+		} else { // those that leave it one by one until there is a leader again were members, too
+			k.members[tp] = slices.Compact(slices.Sorted(slices.Values(slices.Concat(k.members[tp], set))))
 		}
 	}
 }
@@ -115,14 +119,71 @@ func (k *coreCheck) sequence(p *producer, err error) {
 	k.c.failf("lost: producer %d of %s: %v", p.id, p.tp, err)
 }
 
+// served checks what a leader served a consumer: nothing that a member of the committed ISR hasn't. Of a leader that was replaced,
+// which may not know yet, the comparison of replicas says as much.
+func (k *coreCheck) served(b *broker, tp topicPartition, p *replica.Partition, f fetched) {
+	end := int64(-1)
+	for batch, err := range record.Batches(f.batches) {
+		if err == nil {
+			end = batch.NextOffset()
+		}
+	}
+	if end < 0 {
+		return
+	}
+	k.catchUp()
+	img := k.draft.Speculative()
+	mp := tp.in(img)
+	if _, epoch, _ := p.Leader(); mp == nil || mp.Leader != b.id || mp.LeaderEpoch != epoch {
+		return
+	}
+	for _, id := range mp.ISR {
+		h := k.c.hosts[id]
+		if r := img.Broker(id); !h.up || r == nil || r.Epoch != h.brk.epoch {
+			continue
+		}
+		if r, err := h.brk.replica(tp); err == nil && r.LogEndOffset() < end {
+			k.c.failf("above: host %d serves %s up to offset %d, its high watermark is %d, but host %d of the ISR %v has no more than %d",
+				b.id, tp, end, f.hw, id, mp.ISR, r.LogEndOffset())
+		}
+	}
+}
+
+// catchUp takes what is committed now, from any controller that knows of it.
+func (k *coreCheck) catchUp() {
+	for _, h := range k.c.hosts[:k.c.controllers] {
+		if h.up && h.ctl != nil {
+			k.committed(h.ctl.q)
+		}
+	}
+}
+
+// committed takes what a controller knows to be committed.
+func (k *coreCheck) committed(q *quorum.Node) {
+	for {
+		next := k.draft.Speculative().Offset + 1
+		if q.Status().HighWatermark <= next {
+			return
+		}
+		batches, err := q.ReadCommitted(next, 64<<10)
+		if err != nil || len(batches) == 0 {
+			return
+		}
+		k.follow(batches)
+		if k.draft.Speculative().Offset < next {
+			return
+		}
+	}
+}
+
 // look compares the replicas' committed parts, what is new of them.
 func (k *coreCheck) look(whole bool) {
 	for _, h := range k.c.hosts {
 		if !h.up {
 			continue
 		}
-		for _, tp := range k.c.topicPartitions() {
-			if p, err := h.brk.mgr.Get(tp.topic, tp.partition); err == nil {
+		for _, tp := range k.c.tps {
+			if p, err := h.brk.replica(tp); err == nil {
 				k.replica(h, tp, p, whole)
 			}
 		}

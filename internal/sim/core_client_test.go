@@ -6,6 +6,8 @@ import (
 
 	"milena/internal/api"
 	"milena/internal/coord/group"
+	"milena/internal/ids"
+	"milena/internal/meta"
 	"milena/internal/partlog"
 	"milena/internal/record"
 	"milena/internal/replica"
@@ -25,10 +27,12 @@ func ask[T any](c *cores, to *host, timeout time.Duration, serve func(reply func
 	lost := func() bool { return c.net.loss > 0 && c.chance(c.net.loss) }
 	if to.up && !lost() {
 		c.after(c.between(50*time.Microsecond, c.net.delay), to.live(func() {
-			serve(func(v T, err error) {
-				if !lost() {
-					c.after(c.between(50*time.Microsecond, c.net.delay), func() { end(v, err) })
-				}
+			to.work(func() {
+				serve(func(v T, err error) {
+					if !lost() {
+						c.after(c.between(50*time.Microsecond, c.net.delay), func() { end(v, err) })
+					}
+				})
 			})
 		}))
 	}
@@ -51,7 +55,7 @@ func (v *view) leader() *host {
 	if !h.up {
 		return nil
 	}
-	p := h.brk.img.Partition(v.tp.topic, v.tp.partition)
+	p := v.tp.in(h.brk.img)
 	if p == nil || p.Leader < 0 || p.LeaderEpoch < v.epoch {
 		return nil
 	}
@@ -59,12 +63,35 @@ func (v *view) leader() *host {
 	return v.c.hosts[p.Leader]
 }
 
+// topicPartition is a partition of a topic; id is set where topics of one name come and go.
 type topicPartition struct {
 	topic     string
 	partition int32
+	id        ids.UUID
 }
 
-func (t topicPartition) String() string { return tpName(t.topic, t.partition) }
+func (t topicPartition) String() string {
+	if t.id.IsZero() {
+		return tpName(t.topic, t.partition)
+	}
+	return tpName(t.topic, t.partition) + "@" + t.id.String()
+}
+
+// in is what an image knows of the partition, nil if nothing.
+func (t topicPartition) in(img *meta.Image) *meta.Partition {
+	if topic := img.TopicByName(t.topic); topic == nil || !t.id.IsZero() && t.id != topic.ID {
+		return nil
+	}
+	return img.Partition(t.topic, t.partition)
+}
+
+// replica is the broker's replica of a partition.
+func (b *broker) replica(t topicPartition) (*replica.Partition, error) {
+	if t.id.IsZero() {
+		return b.mgr.Get(t.topic, t.partition)
+	}
+	return b.mgr.GetByID(t.id, t.partition)
+}
 
 // producer writes to one partition with acks=all, idempotent, one batch at a time, and sends a batch again until it is acknowledged.
 type producer struct {
@@ -73,10 +100,14 @@ type producer struct {
 	n     int // records so far
 	idle  bool
 	batch []string
-	first int // sequence of the batch's first record
+	first int  // sequence of the batch's first record
+	over  bool // its topic is about to be deleted
 }
 
 func (p *producer) next() {
+	if p.over {
+		return
+	}
 	if p.c.quiet {
 		p.idle = true
 		return
@@ -110,6 +141,9 @@ type produced struct {
 }
 
 func (p *producer) try() {
+	if p.over {
+		return
+	}
 	to := p.leader()
 	if to == nil {
 		p.c.after(p.c.between(20*time.Millisecond, 80*time.Millisecond), p.try)
@@ -119,6 +153,8 @@ func (p *producer) try() {
 		to.brk.produce(p.tp, p.encode(), reply)
 	}, func(r produced, err error) {
 		switch {
+		case p.over:
+			return
 		case err == nil:
 			p.c.logf("producer %d: records %d to %d acknowledged by host %d at %s offset %d", p.id, p.first, p.first+len(p.batch)-1, to.id, p.tp, r.base)
 			for i, v := range p.batch {
@@ -151,7 +187,10 @@ func (p *producer) refused(err error) {
 
 // produce is what a Produce request with acks=all does.
 func (b *broker) produce(tp topicPartition, batch []byte, reply func(produced, error)) {
-	p, err := b.mgr.Get(tp.topic, tp.partition)
+	p, err := b.replica(tp)
+	if err == nil {
+		err = b.dirs.CheckSpace(p.Log(), int64(len(batch)))
+	}
 	if err != nil {
 		reply(produced{}, err)
 		return
@@ -232,7 +271,7 @@ func (k *consumer) take(f fetched) {
 
 // fetch is what a consumer's Fetch request does.
 func (b *broker) fetch(tp topicPartition, epoch int32, offset int64, last int32, reply func(fetched, error)) {
-	p, err := b.mgr.Get(tp.topic, tp.partition)
+	p, err := b.replica(tp)
 	if err != nil {
 		reply(fetched{}, err)
 		return
@@ -245,6 +284,7 @@ func (b *broker) fetch(tp topicPartition, epoch int32, offset int64, last int32,
 	out := fetched{hw: r.HighWatermark, isr: p.InSync(), diverge: r.Diverges()}
 	out.batches = spanBytes(b.c, r.Spans)
 	r.Release()
+	b.c.check.served(b, tp, p, out)
 	reply(out, nil)
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -14,6 +15,7 @@ import (
 	"milena/internal/coord/group"
 	"milena/internal/ids"
 	"milena/internal/machine"
+	"milena/internal/meta"
 	"milena/internal/replica"
 )
 
@@ -131,6 +133,20 @@ func (f *faults) reassign() {
 	}
 	c.command(fmt.Sprintf("move %s to %v", tp, to), func(s *controller.State, now time.Time) machine.Result {
 		return s.AlterReassignments(now, []controller.Reassignment{{TopicPartition: controller.TopicPartition{Topic: tp.topic, Partition: tp.partition}, Replicas: to}}, true)
+	})
+}
+
+// changeMinISR changes min.insync.replicas of a topic, and in the end back.
+func (f *faults) changeMinISR() {
+	f.setMinISR(pick(f.c.loop, f.c.tps).topic, 1+f.c.rnd.IntN(3))
+}
+
+func (f *faults) setMinISR(topic string, n int) {
+	value := strconv.Itoa(n)
+	f.c.command(fmt.Sprintf("%s=%s for %s", minISRKey, value, topic), func(s *controller.State, now time.Time) machine.Result {
+		return s.AlterConfigs(now, []controller.AlterResource{{
+			Resource: meta.Resource{Type: meta.ResourceTopic, Name: topic}, Changes: []controller.ConfigChange{{Key: minISRKey, Value: &value}},
+		}}, false)
 	})
 }
 

@@ -11,18 +11,19 @@ import (
 	"milena/internal/api"
 	"milena/internal/config"
 	"milena/internal/controller"
-	"milena/internal/ids"
 	"milena/internal/machine"
 	"milena/internal/meta"
 	"milena/internal/quorum"
 )
 
 const (
-	clusterID  = "c2ltLWNsdXN0ZXItaWQtMQ"
-	raftTick   = 50 * time.Millisecond
-	raftTicks  = 8
-	sessionFor = 2 * time.Second
-	beatEvery  = 400 * time.Millisecond
+	clusterID = "c2ltLWNsdXN0ZXItaWQtMQ"
+	raftTick  = 50 * time.Millisecond
+	raftTicks = 8
+
+	firstVoters = 3
+	sessionFor  = 2 * time.Second
+	beatEvery   = 400 * time.Millisecond
 )
 
 // errNotController is the answer of a controller that doesn't lead.
@@ -50,18 +51,16 @@ type confirmation struct {
 	done   func(error)
 }
 
-func voterOf(id int) quorum.Voter {
-	return quorum.Voter{Member: quorum.Member{ID: int32(id), Directory: ids.UUID{0: 9, 15: byte(id + 1)}}}
-}
-
 func startCtl(c *cores, h *host) (*ctl, error) {
 	k := &ctl{c: c, h: h}
-	var voters []quorum.Voter
-	for i := range c.controllers {
-		voters = append(voters, voterOf(i))
+	var voters []quorum.Voter // the others are added later
+	for i := range firstVoters {
+		if h.id < firstVoters {
+			voters = append(voters, voterOf(i))
+		}
 	}
 	q, err := quorum.Open(quorum.Options{
-		FS: h.fs, Dir: "/meta", Self: voterOf(h.id).Member, Voters: voters, Transport: k, Logger: c.logger(h),
+		FS: h.meta, Dir: "/meta", Self: voterOf(h.id).Member, Voters: voters, Transport: k, Logger: c.logger(h),
 		Fatal: func(error) {}, Tick: raftTick, ElectionTicks: raftTicks, SnapshotBytes: c.snapshotBytes, SnapshotInterval: time.Hour,
 		Snapshot: k.snapshot, KeepEntries: 20,
 	})
@@ -88,7 +87,7 @@ func (k *ctl) tick() {
 
 func (k *ctl) turn(ticked bool) {
 	if err := k.m.Turn(ticked); err != nil {
-		k.c.failf("the quorum of host %d failed: %v", k.h.id, err)
+		k.h.broken("the quorum failed", err)
 		return
 	}
 	k.observe()
@@ -97,6 +96,7 @@ func (k *ctl) turn(ticked bool) {
 // observe follows the leadership of the quorum.
 func (k *ctl) observe() {
 	now, st := time.Now(), k.q.Status()
+	k.c.check.committed(k.q) // before a snapshot takes the place of the records
 	if k.core != nil && (!st.IsLeader || st.Epoch != k.epoch || k.core.Err() != nil) {
 		k.c.logf("host %d: controller of epoch %d ends", k.h.id, k.epoch)
 		k.resign()

@@ -18,7 +18,7 @@ func (f *faults) next() {
 	}
 	c := f.c
 	h := pick(c.loop, c.hosts)
-	switch c.rnd.IntN(16) {
+	switch c.rnd.IntN(23) {
 	case 0, 1, 2:
 		f.stop(h)
 	case 3:
@@ -57,7 +57,15 @@ func (f *faults) next() {
 	case 14:
 		c.logf("the network heals")
 		c.net.heal()
-	case 15: // a pause
+	case 15, 16:
+		f.fill(h)
+	case 17, 18:
+		f.slowDown(h)
+	case 19, 20:
+		f.changeVoters()
+	case 21:
+		f.changeMinISR()
+	case 22: // a pause
 	}
 	c.after(c.between(20*time.Millisecond, 900*time.Millisecond), f.next)
 }
@@ -149,6 +157,8 @@ func (f *faults) end() {
 	f.c.logf("all is healed")
 	f.c.net.heal()
 	for _, h := range f.c.hosts {
+		h.makeRoom()
+		h.slow = 0
 		if h.up && h.busy { // a shutdown under way goes on
 			h.end(kill)
 		}

@@ -11,16 +11,22 @@ import (
 	"milena/internal/logdir"
 )
 
-// host is a machine: a disk that survives, and while it is up a broker and, on the first few, a controller.
+// host is a machine: disks that survive, and while it is up a broker and, on the first few, a controller.
 type host struct {
 	c    *cores
 	id   int
 	fs   *disk.Mem
+	meta *disk.Mem // of the controller: fs, or one of its own
 	up   bool
 	gen  int // starts so far
 	ctl  *ctl
 	brk  *broker
 	busy bool // it shuts down or is about to start
+
+	full   bool          // there is little space on fs
+	fullIn int           // the start during whose life there last was
+	slow   time.Duration // the most that the disks take for what the host is asked; 0: no time
+	ready  time.Time     // when they are through with what it was asked before
 }
 
 // live guards fn: it runs only while the host hasn't stopped since.
@@ -52,23 +58,34 @@ func (h *host) end(how stop) {
 		return
 	}
 	h.c.logf("host %d: %s", h.id, how)
-	if how == leave {
-		h.brk.close()
+	clean := how == leave
+	if clean {
+		clean = h.brk.close()
 		if h.ctl != nil {
 			_ = h.ctl.m.Close()
 		}
 	}
 	h.up, h.ctl, h.brk = false, nil, nil
 	h.gen++
-	switch how {
-	case kill, leave:
-		h.fs.Kill()
-	case power:
-		h.fs.Crash()
-	case torn:
-		h.fs.CrashTorn()
+	for _, fs := range h.disks() {
+		switch how {
+		case kill, leave:
+			fs.Kill()
+		case power:
+			fs.Crash()
+		case torn:
+			fs.CrashTorn()
+		}
 	}
-	h.c.check.stopped(h.id, how)
+	h.c.check.stopped(h.id, how, clean)
+}
+
+// disks are the host's disks.
+func (h *host) disks() []*disk.Mem {
+	if h.meta == h.fs {
+		return []*disk.Mem{h.fs}
+	}
+	return []*disk.Mem{h.fs, h.meta}
 }
 
 // start starts the host's process.
@@ -79,16 +96,31 @@ func (h *host) start() {
 	h.c.logf("host %d: start", h.id)
 	h.up, h.busy = true, false
 	h.gen++
+	if h.full {
+		h.fullIn = h.gen
+	}
 	var err error
 	if h.id < h.c.controllers {
 		if h.ctl, err = startCtl(h.c, h); err != nil {
-			h.c.failf("the controller of host %d doesn't start: %v", h.id, err)
+			h.broken("the controller doesn't start", err)
 			return
 		}
 	}
 	if h.brk, err = startBroker(h.c, h); err != nil {
-		h.c.failf("the broker of host %d doesn't start: %v", h.id, err)
+		h.broken("the broker doesn't start", err)
 	}
+}
+
+// broken takes an error that ends the host's process. Only a full disk excuses it: whoever looks after the host starts it
+// again later.
+func (h *host) broken(what string, err error) {
+	if !h.excused(err) {
+		h.c.failf("host %d: %s: %v", h.id, what, err)
+		return
+	}
+	h.c.logf("host %d: %s: %v", h.id, what, err)
+	h.end(kill)
+	h.c.faults.revive(h)
 }
 
 // leave shuts the host down in order: its leaderships move first.
@@ -100,6 +132,13 @@ func (h *host) leave() {
 }
 
 func dirID(id int) ids.UUID { return ids.UUID{0: 8, 15: byte(id + 1)} }
+
+// failf is loop's, but for errors that a full disk excuses.
+func (h *host) failf(err error, format string, args ...any) {
+	if err != nil && !h.excused(err) {
+		h.c.failf("host %d: %s: %v", h.id, fmt.Sprintf(format, args...), err)
+	}
+}
 
 // format prepares a new host's disk.
 func (h *host) format() error {
@@ -123,7 +162,11 @@ func (c *cores) loaderLogger(h *host) *slog.Logger {
 }
 
 func (c *cores) loggerOf(h *host, logf func(string, ...any)) *slog.Logger {
-	return slog.New(slog.NewTextHandler(logWriter{logf, h}, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	level := slog.LevelInfo
+	if *debug {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(logWriter{logf, h}, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}

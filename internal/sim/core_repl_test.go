@@ -101,15 +101,22 @@ func (l *fetchLoop) next() {
 			l.core.Reset()
 			pause = 50 * time.Millisecond
 		}
-		for _, x := range lookups {
-			l.lookUp(x)
+		left := len(lookups)
+		if left == 0 {
+			b.after(pause, l.next)
 		}
-		b.after(pause, l.next)
+		for _, x := range lookups { // nothing is fetched before they are answered, as in the real loop
+			l.lookUp(x, func() {
+				if left--; left == 0 {
+					b.after(pause, l.next)
+				}
+			})
+		}
 	})
 }
 
-// lookUp asks the leader for the ends of its log.
-func (l *fetchLoop) lookUp(x follow.Lookup) {
+// lookUp asks the leader for the ends of its log. done is called when that is dealt with.
+func (l *fetchLoop) lookUp(x follow.Lookup, done func()) {
 	type ends struct{ start, end int64 }
 	to, req := l.b.c.hosts[l.leader], x.Request(replica.TimeLatest)
 	call(l.b.c.net, l.b.h, to, rpcTimeout, func(reply func(ends, error)) {
@@ -123,7 +130,10 @@ func (l *fetchLoop) lookUp(x follow.Lookup) {
 		}
 		e := ends{found[0].Offset, found[1].Offset}
 		reply(e, err)
-	}, func(e ends, err error) { l.core.LookedUp(time.Now(), x, e.start, e.end, err) })
+	}, func(e ends, err error) {
+		l.core.LookedUp(time.Now(), x, e.start, e.end, err)
+		done()
+	})
 }
 
 // serveFollower answers a follower's fetch, once there is data or after a while.
@@ -154,7 +164,7 @@ func (b *broker) readFor(req *fetchwire.Request) (resp *fetchwire.Response, data
 	for _, t := range req.Topics {
 		rt := fetchwire.ResponseTopic{Topic: t.Topic, TopicID: t.TopicID}
 		for i := range t.Partitions {
-			rp := b.readPart(req, t.Topic, &t.Partitions[i])
+			rp := b.readPart(req, topicPartition{topic: t.Topic, partition: t.Partitions[i].Partition, id: t.TopicID}, &t.Partitions[i])
 			data = data || rp.ErrorCode != api.NoError || len(rp.Records) > 0 || rp.DivergingEpoch != nil || rp.HighWatermark > t.Partitions[i].HighWatermark
 			rt.Partitions = append(rt.Partitions, rp)
 		}
@@ -163,9 +173,9 @@ func (b *broker) readFor(req *fetchwire.Request) (resp *fetchwire.Response, data
 	return resp, data
 }
 
-func (b *broker) readPart(req *fetchwire.Request, topic string, f *fetchwire.RequestPartition) fetchwire.ResponsePartition {
+func (b *broker) readPart(req *fetchwire.Request, tp topicPartition, f *fetchwire.RequestPartition) fetchwire.ResponsePartition {
 	out := fetchwire.NewResponsePartition(f.Partition)
-	p, err := b.mgr.Get(topic, f.Partition)
+	p, err := b.replica(tp)
 	var r replica.ReadResult
 	if err == nil {
 		r, err = p.Read(replica.ReadParams{

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"milena/internal/controller"
@@ -25,9 +27,19 @@ type cores struct {
 	born        map[uint64]time.Time   // of batches, by their sums
 	quiet       bool                   // producers and groups begin nothing new
 
+	faults        *faults
+	churn         *churn
 	segmentBytes  int64
 	snapshotBytes int64
 	creating      bool
+	sabotage      func(stage string) // does harm that must be noticed: see TestRunsCatch
+}
+
+// at lets a test do harm at a stage of the run.
+func (c *cores) at(stage string) {
+	if c.sabotage != nil {
+		c.sabotage(stage)
+	}
 }
 
 const (
@@ -38,7 +50,7 @@ const (
 // runCores runs one seed and returns its event loop.
 func runCores(seed uint64, tune func(*cores)) *cores {
 	l := newLoop(seed)
-	c := &cores{loop: l, net: newWires(l), controllers: 3, acked: map[topicPartition]int{}, born: map[uint64]time.Time{}}
+	c := &cores{loop: l, net: newWires(l), acked: map[topicPartition]int{}, born: map[uint64]time.Time{}}
 	c.hist = newHistory(func(rule, format string, args ...any) { c.failf("%s: %s", rule, fmt.Sprintf(format, args...)) })
 	c.check = &coreCheck{c: c, checked: map[replicaKey]int64{}, known: map[topicPartition]*meta.Partition{}, members: map[topicPartition][]int32{}, draft: meta.Empty(clusterID).Draft()}
 	c.segmentBytes, c.snapshotBytes = 1<<uint(10+l.rnd.IntN(10)), int64(2000+l.rnd.IntN(100_000))
@@ -46,15 +58,20 @@ func runCores(seed uint64, tune func(*cores)) *cores {
 		tune(c)
 	}
 	n := 3 + l.rnd.IntN(3)
+	c.controllers = firstVoters + l.rnd.IntN(n-firstVoters+1)
+	own := c.chance(0.5) // controllers have disks of their own
 	for i := range n {
 		h := &host{c: c, id: i, fs: disk.NewMem(seed*10 + uint64(i))}
+		if h.meta = h.fs; own {
+			h.meta = disk.NewMem(seed*10 + 5 + uint64(i))
+		}
 		if err := h.format(); err != nil {
 			c.failf("format: %v", err)
 			return c
 		}
 		c.hosts = append(c.hosts, h)
 	}
-	c.tps = []topicPartition{{"t", 0}, {"t", 1}, {group.Topic, 0}}
+	c.tps = []topicPartition{{topic: "t"}, {topic: "t", partition: 1}, {topic: group.Topic}}
 	for _, h := range c.hosts {
 		h.start()
 	}
@@ -72,19 +89,28 @@ func runCores(seed uint64, tune func(*cores)) *cores {
 	c.after(0, k.step)
 	c.every(200*time.Millisecond, func() { c.check.look(false) })
 
-	c.until(coreBound, "the cluster is not whole after its start", c.whole)
+	c.until("writable", "the cluster is not whole after its start", c.whole)
 	if len(c.failed) > 0 {
 		return c
 	}
+	c.at("whole")
 	f := &faults{c: c}
+	c.faults = f
+	c.churn = &churn{c: c, want: true, img: meta.Empty(clusterID)}
+	c.after(c.between(0, 4*time.Second), c.churn.step)
 	f.begin()
 	c.run(c.elapsed() + coreFaults)
 	f.end()
+	c.at("healed")
+	c.churn.over = true
 	c.settle(k)
 	return c
 }
 
-func (c *cores) topicPartitions() []topicPartition { return c.tps }
+// written are the partitions that producers write to.
+func (c *cores) written() []topicPartition {
+	return slices.DeleteFunc(slices.Clone(c.tps), func(tp topicPartition) bool { return tp.topic == group.Topic })
+}
 
 func (c *cores) every(d time.Duration, fn func()) {
 	c.after(d, func() {
@@ -95,9 +121,9 @@ func (c *cores) every(d time.Duration, fn func()) {
 	})
 }
 
-// until runs on until ok, which must be so within the bound.
-func (c *cores) until(bound time.Duration, what string, ok func() string) {
-	end := c.elapsed() + bound
+// until runs on until ok, which must be so within the bound; else the rule is broken.
+func (c *cores) until(rule, what string, ok func() string) {
+	end := c.elapsed() + coreBound
 	why := ""
 	for c.elapsed() < end && len(c.failed) == 0 {
 		if why = ok(); why == "" {
@@ -106,7 +132,7 @@ func (c *cores) until(bound time.Duration, what string, ok func() string) {
 		c.run(c.elapsed() + 100*time.Millisecond)
 	}
 	if len(c.failed) == 0 {
-		c.failf("writable: %s within %v: %s", what, bound, why)
+		c.failf("%s: %s within %v: %s", rule, what, coreBound, why)
 	}
 }
 
@@ -156,7 +182,7 @@ func (c *cores) whole() string {
 			return fmt.Sprintf("host %d is suspended", h.id)
 		}
 		for _, tp := range c.tps {
-			p := h.brk.img.Partition(tp.topic, tp.partition)
+			p := tp.in(h.brk.img)
 			switch {
 			case p == nil:
 				return fmt.Sprintf("host %d doesn't know %s", h.id, tp)
@@ -169,26 +195,26 @@ func (c *cores) whole() string {
 			}
 		}
 	}
-	return ""
+	if c.churn == nil {
+		return ""
+	}
+	return c.churn.settled()
 }
 
 // settle checks a healed cluster: it can be written to, replicas converge, all that was acknowledged is there, and a restart changes nothing.
 func (c *cores) settle(k *committer) {
-	c.until(coreBound, "the healed cluster is not whole", c.whole)
-	before := map[topicPartition]int{}
-	for tp, n := range c.acked {
-		before[tp] = n
-	}
-	c.until(coreBound, "the healed cluster takes no writes", func() string {
-		for _, tp := range c.tps[:2] {
-			if c.acked[tp] < before[tp]+3 {
-				return fmt.Sprintf("%d batches were acknowledged for %s", c.acked[tp]-before[tp], tp)
+	c.until("writable", "the healed cluster is not whole", c.whole)
+	written := maps.Clone(c.acked)
+	c.until("writable", "the healed cluster takes no writes", func() string {
+		for _, tp := range c.written() {
+			if c.acked[tp] < written[tp]+3 {
+				return fmt.Sprintf("%d batches were acknowledged for %s", c.acked[tp]-written[tp], tp)
 			}
 		}
 		return ""
 	})
 	c.quiet = true
-	c.until(coreBound, "the cluster doesn't come to rest", func() string {
+	c.until("converge", "the cluster doesn't come to rest", func() string {
 		for _, p := range c.producers {
 			if !p.idle {
 				return fmt.Sprintf("producer %d waits for record %d", p.id, p.first)
@@ -207,19 +233,63 @@ func (c *cores) settle(k *committer) {
 	if len(c.failed) > 0 {
 		return
 	}
+	before, offset := c.ends(), k.n
+	how := kill
+	if c.chance(0.25) {
+		how = torn
+	}
 	c.logf("restart of all")
 	for _, h := range c.hosts {
-		h.end(kill)
+		h.end(how)
 	}
 	for _, h := range c.hosts {
 		h.start()
 	}
-	c.until(coreBound, "the cluster is not whole after a restart of all", c.whole)
-	c.until(coreBound, "replicas don't converge after a restart of all", c.converged)
-	if len(c.failed) == 0 {
-		c.check.look(true)
-		c.finalCheck()
+	c.until("converge", "the cluster is not whole after a restart of all", c.whole)
+	c.until("converge", "replicas don't converge after a restart of all", c.converged)
+	if len(c.failed) > 0 {
+		return
 	}
+	if after := c.ends(); how == kill && !maps.Equal(before, after) {
+		c.failf("converge: the logs ended at %v, after a restart of all they end at %v", before, after)
+		return
+	}
+	c.check.look(true)
+	c.finalCheck()
+	c.afterRestart(k, offset)
+}
+
+// afterRestart has the restarted cluster written to again, and its group's offset read.
+func (c *cores) afterRestart(k *committer, offset int64) {
+	before := maps.Clone(c.acked)
+	c.quiet = false
+	for _, p := range c.producers {
+		p.next()
+	}
+	c.until("writable", "the restarted cluster takes no writes", func() string {
+		for _, tp := range c.written() {
+			if c.acked[tp] == before[tp] {
+				return "no batch was acknowledged for " + tp.String()
+			}
+		}
+		if k.n == offset || k.wait >= 0 {
+			return "no offset was committed"
+		}
+		return ""
+	})
+}
+
+// ends are where the partitions' logs end, when all replicas agree.
+func (c *cores) ends() map[topicPartition]int64 {
+	out := map[topicPartition]int64{}
+	for _, tp := range c.tps {
+		for _, h := range c.hosts {
+			if p, err := h.brk.replica(tp); err == nil {
+				out[tp] = p.LogEndOffset()
+			}
+		}
+	}
+	return out
 }
 
 // converged says which replicas still differ.
@@ -230,7 +300,7 @@ func (c *cores) converged() string {
 			if !h.up {
 				return fmt.Sprintf("host %d is down", h.id)
 			}
-			p, err := h.brk.mgr.Get(tp.topic, tp.partition)
+			p, err := h.brk.replica(tp)
 			if err != nil {
 				continue
 			}
@@ -244,14 +314,14 @@ func (c *cores) converged() string {
 			return fmt.Sprintf("%s ends at %d, its high watermark is %d", tp, end, hw)
 		}
 	}
-	return ""
+	return c.leftovers()
 }
 
 func (c *cores) finalCheck() {
 	c.logf("checked: %s", c.hist.counts())
-	for _, tp := range c.tps[:2] {
+	for _, tp := range c.written() {
 		for _, h := range c.hosts {
-			if p, err := h.brk.mgr.Get(tp.topic, tp.partition); err == nil {
+			if p, err := h.brk.replica(tp); err == nil {
 				c.hist.final(tp.String(), c.records(p.Log()))
 			}
 		}

@@ -14,7 +14,7 @@
 // Both write a history that the checker holds against the invariants of docs/architecture.md: what was acknowledged is
 // there once and in order, replicas agree below their high watermarks, epoch caches are those of the batches, committed
 // offsets don't go back, consumers see nothing that isn't committed, and after healing the cluster can be written to again.
-// checker_test.go proves with bad histories that each rule is caught; `make sim-mutants` proves it with deliberate faults in
+// history_rules_test.go proves with bad histories that each rule is caught; `make sim-mutants` proves it with deliberate faults in
 // the code (mutant_*.go in the packages concerned, by build tag).
 //
 //	make sim SEEDS=1000 [FROM=1]     # both levels

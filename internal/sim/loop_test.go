@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"io"
 	"math/rand/v2"
-	"strings"
 	"time"
 )
 
@@ -36,7 +35,7 @@ type event struct {
 }
 
 func newLoop(seed uint64) *loop {
-	return &loop{rnd: rand.New(rand.NewPCG(seed, 0x5eed)), begin: time.Now(), trace: fnv.New64a(), keep: 4000}
+	return &loop{rnd: rand.New(rand.NewPCG(seed, 0x5eed)), begin: time.Now(), trace: fnv.New64a(), keep: 20_000}
 }
 
 // after runs fn d from now. Events of one instant run in the order they were made.
@@ -88,11 +87,6 @@ func (l *loop) failf(format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
 	l.logf("BROKEN %s", msg)
 	l.failed = append(l.failed, msg)
-}
-
-// tail is the end of the event log.
-func (l *loop) tail(n int) string {
-	return strings.Join(l.lines[max(0, len(l.lines)-n):], "\n")
 }
 
 // between returns a random duration in [lo, hi).

@@ -47,7 +47,7 @@ func (w *wires) isolate(host, n int, in, out bool) {
 // send delivers fn at the host to, unless it is lost: messages may overtake each other.
 func (w *wires) send(from, to *host, fn func()) {
 	if from == to {
-		w.l.after(w.l.between(0, 100*time.Microsecond), to.live(fn))
+		w.l.after(w.l.between(0, 100*time.Microsecond), to.live(func() { to.work(fn) }))
 		return
 	}
 	d := w.l.between(100*time.Microsecond, w.delay)
@@ -57,7 +57,7 @@ func (w *wires) send(from, to *host, fn func()) {
 	if w.loss > 0 && w.l.chance(w.loss) || w.cut[[2]int{from.id, to.id}] || !to.up {
 		return
 	}
-	deliver := to.live(fn)
+	deliver := to.live(func() { to.work(fn) })
 	w.l.after(d, func() {
 		if !w.cut[[2]int{from.id, to.id}] { // what is under way when a line breaks is lost
 			deliver()

@@ -17,16 +17,18 @@ import (
 	"milena/internal/ids"
 	"milena/internal/logdir"
 	"milena/internal/node"
+	"milena/internal/quorum"
 )
 
 // machines are whole nodes on a network in memory.
 type machines struct {
-	seed  uint64
-	rnd   *rand.Rand // of the faults' goroutine
-	net   *network
-	nodes []*machineNode
-	begin time.Time
-	log   eventLog
+	seed    uint64
+	dynamic bool       // the voters of the quorum change
+	rnd     *rand.Rand // of the faults' goroutine
+	net     *network
+	nodes   []*machineNode
+	begin   time.Time
+	log     eventLog
 
 	mu     sync.Mutex // guards hist and failed
 	hist   *history
@@ -51,12 +53,6 @@ func (l *eventLog) logf(format string, args ...any) {
 	l.lines = append(l.lines, line)
 }
 
-func (l *eventLog) tail(n int) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Join(l.lines[max(0, len(l.lines)-n):], "\n")
-}
-
 // machineNode is a machine with a disk, and while it is up a node.
 type machineNode struct {
 	m    *machines
@@ -66,30 +62,44 @@ type machineNode struct {
 	node *node.Node
 	gone chan struct{} // closed when node is ended
 	gen  int
-	slow slowDisk
+	disk badDisk
 	turn chan struct{} // taken by who starts or stops it
 }
 
 func (n *machineNode) host() string { return fmt.Sprintf("n%d", n.id) }
 
 func newMachines(seed uint64, nodes int, echo io.Writer) (*machines, error) {
-	m := &machines{seed: seed, rnd: rand.New(rand.NewPCG(seed, 3)), net: newNetwork(seed), begin: time.Now()}
+	m := &machines{seed: seed, dynamic: seed%2 == 0, rnd: rand.New(rand.NewPCG(seed, 3)), net: newNetwork(seed), begin: time.Now()}
 	m.log.begin, m.log.echo = m.begin, echo
 	m.hist = newHistory(func(rule, format string, args ...any) {
 		m.failed = append(m.failed, rule+": "+fmt.Sprintf(format, args...)) // mu is held by who writes the history
 	})
 	for i := range nodes {
-		n := &machineNode{m: m, id: i + 1, fs: disk.NewMem(seed*100 + uint64(i)), turn: make(chan struct{}, 1)}
+		m.nodes = append(m.nodes, &machineNode{m: m, id: i + 1, fs: disk.NewMem(seed*100 + uint64(i)), turn: make(chan struct{}, 1)})
+	}
+	var voters []quorum.Voter
+	for _, n := range m.nodes[:firstVoters] {
+		voters = append(voters, n.voter())
+	}
+	for _, n := range m.nodes {
+		dir := dirID(n.id)
 		err := logdir.Format(logdir.FormatOptions{
-			FS: n.fs, Dirs: []string{"/data"}, NodeID: int32(n.id), ClusterID: clusterID, NewID: func() (ids.UUID, error) { return dirID(n.id), nil },
+			FS: n.fs, Dirs: logDirs, NodeID: int32(n.id), ClusterID: clusterID, NewID: func() (ids.UUID, error) { defer func() { dir[1]++ }(); return dir, nil },
 		})
+		if err == nil && m.dynamic && n.id <= firstVoters {
+			err = quorum.Format(n.fs, metadataDir, voters)
+		}
 		if err != nil {
 			return nil, err
 		}
-		m.nodes = append(m.nodes, n)
 	}
 	return m, nil
 }
+
+// logDirs are the log directories of each node; the metadata are in the first one.
+var logDirs = []string{"/data", "/more"}
+
+const metadataDir = "/data/quorum"
 
 // history lets fn write the history.
 func (m *machines) history(fn func(h *history)) {
@@ -127,20 +137,26 @@ func (m *machines) seeds() []string {
 }
 
 func (n *machineNode) props() map[string]string {
-	var voters []string
-	for _, v := range n.m.nodes[:min(3, len(n.m.nodes))] {
+	var voters, bootstrap []string
+	for _, v := range n.m.nodes[:firstVoters] {
+		bootstrap = append(bootstrap, v.host()+":9093")
 		voters = append(voters, fmt.Sprintf("%d@%s:9093", v.id, v.host()))
 	}
 	p := map[string]string{
-		"node.id": fmt.Sprint(n.id), "log.dirs": "/data", "milena.http.listen": "off", "auto.create.topics.enable": "false",
+		"node.id": fmt.Sprint(n.id), "log.dirs": strings.Join(logDirs, ","), "milena.http.listen": "off", "auto.create.topics.enable": "false",
 		"process.roles": "broker", "listeners": fmt.Sprintf("PLAINTEXT://%s:9092", n.host()), "controller.listener.names": "CONTROLLER",
-		"controller.quorum.voters": strings.Join(voters, ","), "offsets.topic.num.partitions": "2", "mirror.state.topic.num.partitions": "1",
+		"offsets.topic.num.partitions": "2", "mirror.state.topic.num.partitions": "1",
 		"group.initial.rebalance.delay.ms": "0", "log.segment.bytes": "1048576", "log.cleaner.backoff.ms": "2000",
 		"default.replication.factor": "3", "min.insync.replicas": "2", "broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300",
 		"replica.lag.time.max.ms": "3000", "replica.fetch.wait.max.ms": "200", "replica.fetch.backoff.ms": "50",
 		"controller.quorum.request.timeout.ms": "1000",
 	}
-	if n.id <= 3 {
+	if n.m.dynamic {
+		p["controller.quorum.bootstrap.servers"] = strings.Join(bootstrap, ",")
+	} else {
+		p["controller.quorum.voters"] = strings.Join(voters, ",")
+	}
+	if n.id <= firstVoters || n.m.dynamic {
 		p["process.roles"] = "broker,controller"
 		p["listeners"] += fmt.Sprintf(",CONTROLLER://%s:9093", n.host())
 	}
@@ -160,7 +176,7 @@ func (n *machineNode) start(ctx context.Context) error {
 	var seed [32]byte
 	seed[0], seed[1], seed[2], seed[3] = byte(n.m.seed), byte(n.m.seed>>8), byte(n.id), byte(n.gen)
 	nd, err := node.Start(ctx, node.Options{
-		Config: conf, FS: disk.Faulty(n.fs, n.slow.rule), Listen: n.m.net.listen(n.host()), Dial: n.m.net.dialer(n.host()),
+		Config: conf, FS: disk.Faulty(n.fs, n.disk.rule), Listen: n.m.net.listen(n.host()), Dial: n.m.net.dialer(n.host()),
 		Random: &lockedReader{r: rand.NewChaCha8(seed)}, Logger: n.logger(), Version: "sim",
 	})
 	gone := make(chan struct{})
@@ -271,29 +287,4 @@ func (l *lockedReader) Read(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.r.Read(p)
-}
-
-// slowDisk makes the syncs of the metadata log slow for a while. Those of other files happen under locks, which a bubble's clock can't wait for.
-type slowDisk struct {
-	mu    sync.Mutex
-	delay time.Duration
-}
-
-func (s *slowDisk) set(delay time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.delay = delay
-}
-
-func (s *slowDisk) rule(op disk.Op, name string) error {
-	if op != disk.OpSync || !strings.Contains(name, "/quorum/raft-") {
-		return nil
-	}
-	s.mu.Lock()
-	delay := s.delay
-	s.mu.Unlock()
-	if delay > 0 {
-		nap(delay)
-	}
-	return nil
 }

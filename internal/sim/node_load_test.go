@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -25,8 +23,6 @@ type load struct {
 	writing context.Context // ends when nothing new is to be written
 	quiet   context.CancelFunc
 	writers sync.WaitGroup
-
-	refused atomic.Bool // a producer can't go on
 
 	mu    sync.Mutex
 	acked map[int32]int // records acknowledged, by partition
@@ -104,14 +100,7 @@ func (l *load) produce(id int) {
 		l.m.history(func(h *history) { h.send(l.tp(part), producer, n, v, time.Now()) })
 		cl.Produce(l.ctx, &kgo.Record{Topic: l.topic, Partition: part, Value: []byte(v)}, func(r *kgo.Record, err error) {
 			if err != nil {
-				switch {
-				case l.ctx.Err() != nil:
-				case errors.Is(err, kerr.OutOfOrderSequenceNumber):
-					// A leader that restarted in order remembers the last batch of a producer only, as Kafka's: it doesn't know an older one
-					// again when it is sent again. Whether anything acknowledged is missing shows at the end.
-					l.refused.Store(true)
-					l.m.log.logf("producer %d was refused for good: %q: %v", id, r.Value, err)
-				default:
+				if l.ctx.Err() == nil {
 					l.m.failf("lost: producer %d was refused for good: %q: %v", id, r.Value, err)
 				}
 				return

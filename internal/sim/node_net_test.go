@@ -24,8 +24,9 @@ type network struct {
 	listeners map[string]*simListener
 	ends      map[*simConn]bool
 	cut       map[[2]string]bool
-	delay     time.Duration // the most that a delivery ordinarily takes
-	slow      float64       // share of deliveries that take up to slowBy more
+	delay     time.Duration            // the most that a delivery ordinarily takes
+	slow      float64                  // share of deliveries that take up to slowBy more
+	busy      map[string]time.Duration // the most that hosts take for what comes to them, on top
 	ips       map[string]byte
 	port      int
 }
@@ -38,16 +39,20 @@ const (
 func newNetwork(seed uint64) *network {
 	return &network{
 		rnd: rand.New(rand.NewPCG(seed, 77)), listeners: map[string]*simListener{}, ends: map[*simConn]bool{}, cut: map[[2]string]bool{},
-		delay: lineDelay, ips: map[string]byte{}, port: 30000,
+		delay: lineDelay, busy: map[string]time.Duration{}, ips: map[string]byte{}, port: 30000,
 	}
 }
 
-func (n *network) take() time.Duration {
+// take is how long a delivery to a host takes.
+func (n *network) take(to string) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	d := 20*time.Microsecond + time.Duration(n.rnd.Int64N(int64(n.delay)))
 	if n.slow > 0 && n.rnd.Float64() < n.slow {
 		d += time.Duration(n.rnd.Int64N(int64(slowBy)))
+	}
+	if most := n.busy[to]; most > 0 {
+		d += time.Duration(n.rnd.Int64N(int64(most)))
 	}
 	return d
 }
@@ -182,7 +187,7 @@ func (n *network) dialer(host string) func(ctx context.Context, network, addr st
 		if err != nil {
 			return nil, err
 		}
-		wait := n.take() + n.take()
+		wait := n.take(to) + n.take(host)
 		if n.isCut(host, to) || n.isCut(to, host) {
 			wait = 3 * time.Second
 		}
@@ -331,7 +336,7 @@ func (s *stream) read(p []byte, d *deadline) (int, error) {
 
 func (s *stream) write(p []byte, d *deadline) (int, error) {
 	for {
-		take := s.n.take()
+		take := s.n.take(s.to)
 		s.mu.Lock()
 		switch {
 		case s.err != nil:

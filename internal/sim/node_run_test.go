@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -41,31 +43,50 @@ func runMachines(seed uint64, echo io.Writer) *machines {
 		m.failf("%v", err)
 		return m
 	}
-	if !m.until("the cluster is not whole after its start", func() string { return m.whole(l) }) {
+	if !m.until("writable", "the cluster is not whole after its start", func() string { return m.whole(l) }) {
 		return m
 	}
 	m.log.logf("faults begin")
 	f := &nodeFault{m: m, l: l}
 	f.run()
 	m.log.logf("all is healed")
-	if !m.startAll() || !m.until("the healed cluster is not whole", func() string { return m.whole(l) }) || !m.writable(l) {
+	if !m.startAll() || !m.until("writable", "the healed cluster is not whole", func() string { return m.whole(l) }) || !m.writable(l) {
 		return m
 	}
 	l.quiet()
-	if !m.rest(l) || !m.until("replicas don't converge", func() string { return m.converged(l) }) {
+	if !m.rest(l) || !m.until("converge", "replicas don't converge", func() string { return m.converged(l) }) {
 		return m
 	}
 	m.finalCheck(l)
 	if m.broken() != "" {
 		return m
 	}
+	before := m.ends(l)
+	how := leave
+	if seed%4 < 2 {
+		how = kill
+	}
 	m.log.logf("restart of all")
-	m.endAll(leave)
-	if m.startAll() && m.until("the cluster is not whole after a restart", func() string { return m.whole(l) }) &&
-		m.until("replicas don't converge after a restart", func() string { return m.converged(l) }) {
+	m.endAll(how)
+	if m.startAll() && m.until("converge", "the cluster is not whole after a restart", func() string { return m.whole(l) }) &&
+		m.until("converge", "replicas don't converge after a restart", func() string { return m.converged(l) }) {
 		m.finalCheck(l)
+		if after := m.ends(l); !maps.Equal(before, after) {
+			m.failf("converge: the logs ended at %v, after a restart of all they end at %v", before, after)
+		}
 	}
 	return m
+}
+
+// ends are where the logs of the load's topic end, when all replicas agree.
+func (m *machines) ends(l *load) map[int32]int64 {
+	out := map[int32]int64{}
+	m.replicas(func(_ *machineNode, p *replica.Partition) {
+		if p.Topic() == l.topic {
+			out[p.Index()] = p.LogEndOffset()
+		}
+	})
+	return out
 }
 
 // startAll starts the nodes that are down and waits until they serve.
@@ -92,8 +113,8 @@ func (m *machines) endAll(how stop) {
 	wg.Wait()
 }
 
-// until waits until ok, which must be within the bound.
-func (m *machines) until(what string, ok func() string) bool {
+// until waits until ok, which must be within the bound; else the rule is broken.
+func (m *machines) until(rule, what string, ok func() string) bool {
 	why := ""
 	for begin := time.Now(); time.Since(begin) < nodeBound && m.broken() == ""; nap(100 * time.Millisecond) {
 		if why = ok(); why == "" {
@@ -101,7 +122,7 @@ func (m *machines) until(what string, ok func() string) bool {
 		}
 	}
 	if m.broken() == "" {
-		m.failf("writable: %s within %v: %s", what, nodeBound, why)
+		m.failf("%s: %s within %v: %s", rule, what, nodeBound, why)
 	}
 	return false
 }
@@ -131,18 +152,12 @@ func (m *machines) whole(l *load) string {
 
 // writable waits until every partition takes new records.
 func (m *machines) writable(l *load) bool {
-	if l.refused.Load() {
-		return true
-	}
 	before := [loadPartitions]int{}
 	for p := range before {
 		before[p] = l.acknowledged(int32(p))
 	}
-	return m.until("the healed cluster takes no writes", func() string {
+	return m.until("writable", "the healed cluster takes no writes", func() string {
 		for p := range before {
-			if l.refused.Load() {
-				return ""
-			}
 			if l.acknowledged(int32(p)) < before[p]+5 {
 				return fmt.Sprintf("partition %d", p)
 			}
@@ -246,7 +261,7 @@ func (m *machines) autopsy(l *load) {
 	})
 	for _, n := range m.nodes[:3] {
 		var out strings.Builder
-		if _, err := offline.Dump(&out, n.fs, "/data/quorum"); err != nil {
+		if _, err := offline.Dump(&out, n.fs, metadataDir); err != nil {
 			m.log.logf("metadata of node %d: %v", n.id, err)
 			continue
 		}
@@ -272,9 +287,10 @@ func (f *nodeFault) run() {
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
 	var wg sync.WaitGroup
+	wg.Go(func() { f.l.churn(ctx) })
 	for time.Now().Before(end) && m.broken() == "" {
 		n := m.nodes[m.rnd.IntN(len(m.nodes))]
-		kind, pause, a, b := m.rnd.IntN(14), f.between(50, 1500), f.between(100, 3000), m.rnd.IntN(2) == 0
+		kind, pause, a, b := m.rnd.IntN(23), f.between(50, 1500), f.between(100, 3000), m.rnd.IntN(2) == 0
 		other := m.nodes[m.rnd.IntN(len(m.nodes))]
 		switch kind {
 		case 0, 1, 2:
@@ -296,9 +312,7 @@ func (f *nodeFault) run() {
 			m.net.change(func() { m.net.delay, m.net.slow = 40*time.Millisecond, 0.1 })
 			f.later(ctx, &wg, a, func() { m.net.change(func() { m.net.delay, m.net.slow = lineDelay, 0 }) })
 		case 10:
-			m.log.logf("the disk of node %d is slow", n.id)
-			n.slow.set(100 * time.Millisecond)
-			f.later(ctx, &wg, a, func() { n.slow.set(0) })
+			f.slowDown(ctx, &wg, n, f.between(1, 40), a)
 		case 11:
 			for _, c := range m.nodes {
 				if nd := c.current(); nd != nil && nd.LeadsQuorum() {
@@ -313,14 +327,28 @@ func (f *nodeFault) run() {
 			for _, c := range m.nodes {
 				wg.Go(func() { f.restart(ctx, c, kill, a) })
 			}
+		case 14, 15:
+			f.fill(ctx, &wg, n, m.rnd.Int64N(20_000), a)
+		case 16, 17:
+			if m.dynamic {
+				wg.Go(func() { f.changeVoters(ctx, n) })
+			}
+		case 18, 19:
+			to := logDirs[m.rnd.IntN(len(logDirs))]
+			wg.Go(func() { f.moveDir(ctx, n, int32(pause)%loadPartitions, to) })
+		case 20, 21:
+			wg.Go(func() { f.failDir(ctx, n, a) })
+		case 22:
+			wg.Go(func() { f.changeMinISR(ctx, strconv.Itoa(1+int(a/time.Millisecond)%3)) })
 		}
 		nap(pause)
 	}
 	cancel()
 	wg.Wait()
-	m.net.change(func() { clear(m.net.cut); m.net.delay, m.net.slow = lineDelay, 0 })
+	m.net.change(func() { clear(m.net.cut); clear(m.net.busy); m.net.delay, m.net.slow = lineDelay, 0 })
 	for _, n := range m.nodes {
-		n.slow.set(0)
+		n.makeRoom()
+		n.disk.set(func(s *badDisk) { s.delay = 0 })
 	}
 }
 

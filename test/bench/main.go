@@ -2,6 +2,9 @@
 // and prints the server's CPU seconds per GB of record values and its peak memory.
 //
 //	go run ./test/bench [-gb 2] [-record 1024] [-partitions 16]
+//	go run ./test/bench -topics 10000
+//
+// The second measures how long it takes to create so many topics on three nodes.
 //
 // Throughput is printed too, but on a small machine the client is the limit: compare CPU seconds, and run what you compare
 // with in the same minutes.
@@ -34,6 +37,7 @@ type flags struct {
 	gb         float64
 	record     int
 	partitions int
+	topics     int
 }
 
 func main() {
@@ -44,6 +48,7 @@ func main() {
 	flag.Float64Var(&f.gb, "gb", 2, "GB of record values")
 	flag.IntVar(&f.record, "record", 1024, "bytes of a record's value")
 	flag.IntVar(&f.partitions, "partitions", 16, "partitions")
+	flag.IntVar(&f.topics, "topics", 0, "measure the creation of so many topics on three nodes instead")
 	flag.Parse()
 	if err := run(context.Background(), &f); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -52,6 +57,9 @@ func main() {
 }
 
 func run(ctx context.Context, f *flags) error {
+	if f.topics > 0 {
+		return f.creations(ctx)
+	}
 	if f.addr == "" {
 		stop, err := f.start(ctx)
 		if err != nil {

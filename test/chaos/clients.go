@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"milena/internal/peertest"
+	"milena/internal/peertest/history"
 )
 
 // javaClient is a Java tool with properties of its own.
@@ -63,7 +64,7 @@ func (r *rig) startClients(ctx context.Context) error {
 		{"java-consumer", "java", javaConsumer, true},
 		{"librdkafka-consumer", "librdkafka", r.python("consume", servers, topic, "librdkafka", "error"), true},
 	} {
-		p, err := r.launch(c.name, c.command, func(l string) { r.h.line(c.name, c.group, l) })
+		p, err := r.launch(c.name, c.command, func(l string) { r.h.Line(c.name, c.group, l) })
 		if err != nil {
 			return err
 		}
@@ -74,7 +75,7 @@ func (r *rig) startClients(ctx context.Context) error {
 		}
 	}
 	for range 2 {
-		m, err := startFranzMember(r.servers, topic, "franz-go", r.h)
+		m, err := history.StartMember(r.servers, topic, "franz-go", r.h)
 		if err != nil {
 			return err
 		}
@@ -84,12 +85,12 @@ func (r *rig) startClients(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := watchCommits(watch, r.servers, topic, groups(), r.h); err != nil {
-			r.h.breakf("watching committed offsets: %v", err)
+		if err := history.WatchCommits(watch, r.servers, topic, groups(), r.h); err != nil {
+			r.h.Breakf("watching committed offsets: %v", err)
 		}
 	}()
 	r.stopWatch = func() { cancel(); <-done }
-	r.probe, err = startProbe(r.servers, topic, partitions, r.h, r.gaps)
+	r.probe, err = history.StartProbe(r.servers, topic, partitions, r.h, r.gaps.acked)
 	return err
 }
 
@@ -115,23 +116,23 @@ func (r *rig) finish(ctx context.Context) ([]string, error) {
 	}
 	for _, p := range r.producers {
 		if err := p.Stop(90 * time.Second); err != nil {
-			r.h.breakf("a producer did not deliver its last records: %v", err)
+			r.h.Breakf("a producer did not deliver its last records: %v", err)
 		}
 	}
-	if err := r.probe.close(); err != nil {
-		r.h.breakf("%v", err)
+	if err := r.probe.Close(); err != nil {
+		r.h.Breakf("%v", err)
 	}
 	ends, err := r.ends(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := r.drain(ctx, ends); err != nil {
-		r.h.breakf("%v", err)
+		r.h.Breakf("%v", err)
 	}
 	r.stopWatch()
 	r.stopWatch = nil
 	for _, m := range r.members {
-		m.close()
+		m.Close()
 	}
 	for _, p := range r.consumers {
 		if err := p.Stop(30 * time.Second); err != nil {
@@ -140,15 +141,15 @@ func (r *rig) finish(ctx context.Context) ([]string, error) {
 	}
 	backs, err := r.readBack(ctx, ends)
 	if err != nil {
-		r.h.breakf("%v", err)
+		r.h.Breakf("%v", err)
 	}
 	r.log.printf("read back by franz-go, Java and librdkafka; ends %v", ends)
-	broken := r.h.check(ends, backs...)
+	broken := r.h.Check(ends, backs...)
 	return append(broken, r.compareReplicas()...), nil
 }
 
 func (r *rig) ends(ctx context.Context) (map[int32]int64, error) {
-	cl, err := kgo.NewClient(quick(r.servers)...)
+	cl, err := kgo.NewClient(history.Quick(r.servers)...)
 	if err != nil {
 		return nil, err
 	}
@@ -176,48 +177,40 @@ func (r *rig) ends(ctx context.Context) (map[int32]int64, error) {
 // drain waits until every group has committed the ends.
 func (r *rig) drain(ctx context.Context, ends map[int32]int64) error {
 	return peertest.WaitFor(ctx, time.Minute, "the groups come to the end", func(context.Context) error {
-		r.h.mu.Lock()
-		defer r.h.mu.Unlock()
-		for _, g := range groups() {
-			for p, end := range ends {
-				if got := r.h.committed[g][p]; got != end {
-					return fmt.Errorf("group %s has committed %d of %d in partition %d", g, got, end, p)
-				}
-			}
-		}
-		return nil
+		return r.h.Reached(ends, groups()...)
 	})
 }
 
 // readBack lets each kind of client read the topic from its beginning.
-func (r *rig) readBack(ctx context.Context, ends map[int32]int64) ([]*readBack, error) {
+func (r *rig) readBack(ctx context.Context, ends map[int32]int64) ([]*history.ReadBack, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	franz, err := franzReadBack(ctx, r.servers, topic, ends)
+	franz, err := history.ReadTopic(ctx, r.servers, topic, ends)
 	if err != nil {
-		return []*readBack{franz}, err
+		return []*history.ReadBack{franz}, err
 	}
-	java, rdkafka := newReadBack("Java"), newReadBack("librdkafka")
+	java, rdkafka := history.NewReadBack("Java"), history.NewReadBack("librdkafka")
 	javaCommand, err := r.javaClient("java-read-back", "verifiable-consumer", nil, "--group-id", "java-read-back", "--verbose", "--reset-policy", "earliest")
 	if err != nil {
-		return []*readBack{franz}, err
+		return []*history.ReadBack{franz}, err
 	}
 	var errs []error
 	for _, c := range []struct {
-		back    *readBack
+		name    string
+		back    *history.ReadBack
 		command peertest.Command
-	}{{java, javaCommand}, {rdkafka, r.python("consume", r.cluster.Bootstrap(), topic, "librdkafka-read-back", "earliest")}} {
-		p, err := r.launch(c.back.client+"-read-back", c.command, c.back.line)
+	}{{"Java", java, javaCommand}, {"librdkafka", rdkafka, r.python("consume", r.cluster.Bootstrap(), topic, "librdkafka-read-back", "earliest")}} {
+		p, err := r.launch(c.name+"-read-back", c.command, c.back.Line)
 		if err != nil {
-			return []*readBack{franz}, err
+			return []*history.ReadBack{franz}, err
 		}
-		errs = append(errs, peertest.WaitFor(ctx, time.Minute, c.back.client+" reads all back", func(context.Context) error {
-			return errors.Join(p.Running(), c.back.reached(ends))
+		errs = append(errs, peertest.WaitFor(ctx, time.Minute, c.name+" reads all back", func(context.Context) error {
+			return errors.Join(p.Running(), c.back.Reached(ends))
 		}))
 		// What it has read is what counts; how it ends doesn't.
 		_ = p.Kill()
 	}
-	return []*readBack{franz, java, rdkafka}, errors.Join(errs...)
+	return []*history.ReadBack{franz, java, rdkafka}, errors.Join(errs...)
 }
 
 // compareReplicas wants the batches of all replicas of all partitions equal, byte for byte.

@@ -50,7 +50,7 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.target, "target", "milena", "milena, or kafka to try the harness on Apache Kafka")
 	f.StringVar(&o.milena, "milena", "", "a milena binary to test instead of building one")
 	f.StringVar(&o.dir, "dir", "", "folder for logs, kept; by default a temporary one, removed after success")
-	f.StringVar(&o.phases, "phases", "kills,partitions,disks", "which faults, in this order")
+	f.StringVar(&o.phases, "phases", "kills,partitions,disks,pauses", "which faults, in this order")
 	f.IntVar(&o.nodes, "nodes", 3, "number of nodes")
 	f.BoolVar(&o.inside, "inside", false, "used by the program itself")
 	if err := f.Parse(args); err != nil {

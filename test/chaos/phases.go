@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"time"
 
 	"milena/internal/peertest"
@@ -14,6 +15,7 @@ func phases() map[string]func(*rig, context.Context) error {
 		"kills":      (*rig).kills,
 		"partitions": (*rig).partitions,
 		"disks":      (*rig).disks,
+		"pauses":     (*rig).pauses,
 	}
 }
 
@@ -224,4 +226,28 @@ func (r *rig) disks(ctx context.Context) error {
 		delete(r.mayExit, node)
 	}
 	return nil
+}
+
+// pauses stops nodes for a while, as a machine that swaps or a virtual one that is moved does: short ones nobody may notice, after long
+// ones a node believes that it still leads.
+func (r *rig) pauses(ctx context.Context) error {
+	r.gaps.during("a node stands still")
+	for range 10 {
+		node := r.node()
+		r.log.printf("stop node %d for a while", node)
+		if err := syscall.Kill(r.broker(node).Pid(), syscall.SIGSTOP); err != nil {
+			return fmt.Errorf("node %d: %w", node, err)
+		}
+		err := r.pause(ctx, r.between(500*time.Millisecond, 15*time.Second))
+		if err := syscall.Kill(r.broker(node).Pid(), syscall.SIGCONT); err != nil {
+			return fmt.Errorf("node %d: %w", node, err)
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.awaitHealth(ctx, healWithin); err != nil {
+			return err
+		}
+	}
+	return r.clientsRun()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"milena/internal/peertest"
+	"milena/internal/peertest/history"
 )
 
 const (
@@ -39,12 +40,12 @@ type rig struct {
 	cluster *peertest.Cluster
 	servers []string
 	kafka   *peertest.KafkaTools
-	h       *history
+	h       *history.History
 	gaps    *gaps
 	log     *eventLog
 
-	probe     *probe
-	members   []*franzMember
+	probe     *history.Probe
+	members   []*history.Member
 	producers []*peertest.Process
 	consumers []*peertest.Process
 	stopWatch func()
@@ -55,7 +56,7 @@ type rig struct {
 
 func inside(ctx context.Context, o options) (int, error) {
 	began := time.Now()
-	r := &rig{o: o, h: newHistory(), gaps: newGaps(began), rand: rand.New(rand.NewPCG(o.seed, 0)), mayExit: map[int32]bool{}, down: map[int32]bool{}}
+	r := &rig{o: o, h: history.New(), gaps: newGaps(began), rand: rand.New(rand.NewPCG(o.seed, 0)), mayExit: map[int32]bool{}, down: map[int32]bool{}}
 	events, err := os.Create(filepath.Join(o.dir, "events.log"))
 	if err != nil {
 		return 2, err
@@ -75,7 +76,7 @@ func inside(ctx context.Context, o options) (int, error) {
 	for _, l := range lines {
 		r.log.printf("%s", l)
 	}
-	acked, reads := r.h.counts()
+	acked, reads := r.h.Counts()
 	r.log.printf("longest time a partition was not writable: %.1f s; %d records acknowledged; read by the groups: %v", longest.Seconds(), acked, reads)
 	if err != nil {
 		broken = append(broken, err.Error())
@@ -107,7 +108,7 @@ func (r *rig) run(ctx context.Context) ([]string, error) {
 	for _, name := range r.o.phaseNames() {
 		r.log.printf("phase %s", name)
 		if err := phases()[name](r, ctx); err != nil {
-			return r.h.brokenSoFar(), fmt.Errorf("phase %s: %w", name, err)
+			return r.h.Broken(), fmt.Errorf("phase %s: %w", name, err)
 		}
 	}
 	return r.finish(ctx)
@@ -155,7 +156,7 @@ func (r *rig) setUp(ctx context.Context) (err error) {
 func (r *rig) disk(node int32) string { return filepath.Join(r.o.dir, fmt.Sprintf("disk%d", node)) }
 
 func (r *rig) createTopic(ctx context.Context) error {
-	cl, err := kgo.NewClient(quick(r.servers)...)
+	cl, err := kgo.NewClient(history.Quick(r.servers)...)
 	if err != nil {
 		return err
 	}
@@ -200,7 +201,7 @@ func (r *rig) awaitHealth(ctx context.Context, within time.Duration) error {
 		}
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		return clusterHealth(ctx, r.servers, topic, r.o.nodes)
+		return history.ClusterHealth(ctx, r.servers, topic, r.o.nodes)
 	})
 	if err == nil && r.probe != nil {
 		r.log.printf("all replicas in sync after %.1f s", time.Since(from).Seconds())
@@ -216,7 +217,7 @@ func (r *rig) supervise(context.Context) error {
 		}
 		r.log.printf("node %d ended by itself: %s", b.ID, firstLine(b.Running().Error()))
 		if !r.mayExit[b.ID] {
-			r.h.breakf("node %d ended by itself", b.ID)
+			r.h.Breakf("node %d ended by itself", b.ID)
 		}
 		if err := b.Launch(); err != nil {
 			return err
@@ -247,13 +248,13 @@ func (r *rig) steady(ctx context.Context) error {
 	if err := r.pause(ctx, 8*time.Second); err != nil {
 		return err
 	}
-	acked, reads := r.h.counts()
+	acked, reads := r.h.Counts()
 	r.log.printf("%d records acknowledged, read %v", acked, reads)
 	for _, g := range groups() {
 		if reads[g] == 0 {
 			// A JVM on a busy machine takes its time.
 			err := peertest.WaitFor(ctx, 40*time.Second, "group "+g+" reads", func(context.Context) error {
-				if _, reads := r.h.counts(); reads[g] == 0 {
+				if _, reads := r.h.Counts(); reads[g] == 0 {
 					return errors.New("nothing read yet")
 				}
 				return nil

@@ -52,8 +52,10 @@ func runClusterTools(ctx context.Context, p *part) error {
 		step{"metadata-quorum add-controller, remove-controller", c.voters},
 		step{"reassign-partitions generate, execute, list, cancel", c.reassignCancelled},
 		step{"reassign-partitions execute, verify; log-dirs", c.reassign},
+		step{"log-dirs with a disk lost and replaced", c.lostDisk},
 		step{"leader-election unclean", c.unclean},
 		step{"features", c.features},
+		step{"configs of broker-loggers", c.loggers},
 		step{"cluster unregister", c.unregister},
 	)
 }

@@ -247,6 +247,9 @@ func (c *clusterTools) reassign(ctx context.Context) error {
 			return err
 		}
 		for _, d := range dirs {
+			if err := d.failed(); err != nil {
+				return err
+			}
 			for _, p := range d.Partitions {
 				topic, n, _ := cutLast(p.Partition, "-")
 				if topic != movesTopic {
@@ -287,6 +290,15 @@ type logDir struct {
 	}
 }
 
+// failed is the error that the directory is described with, nil if none.
+func (d logDir) failed() error {
+	if d.Error == nil {
+		return nil
+	}
+	return fmt.Errorf("log-dirs: %s: %s", d.LogDir, *d.Error)
+}
+
+// logDirs are a node's directories, by path.
 func (c *clusterTools) logDirs(ctx context.Context, node string) ([]logDir, error) {
 	out, err := c.kafkaTool(ctx, "log-dirs", "--describe", "--broker-list", node)
 	if err != nil {
@@ -308,11 +320,6 @@ func (c *clusterTools) logDirs(ctx context.Context, node string) ([]logDir, erro
 	}
 	if len(all.Brokers) != 1 || strconv.Itoa(int(all.Brokers[0].Broker)) != node {
 		return nil, fmt.Errorf("log-dirs --broker-list %s: %s", node, out)
-	}
-	for _, d := range all.Brokers[0].LogDirs {
-		if d.Error != nil {
-			return nil, fmt.Errorf("log-dirs: %s: %s", d.LogDir, *d.Error)
-		}
 	}
 	slices.SortFunc(all.Brokers[0].LogDirs, func(a, b logDir) int { return strings.Compare(a.LogDir, b.LogDir) })
 	return all.Brokers[0].LogDirs, nil

@@ -49,6 +49,7 @@ func allParts() []partSpec {
 		{"kcat", false, runKcat, 2 * time.Minute},
 		{"dump-log", false, runDumpLog, 4 * time.Minute},
 		{"cluster-tools", false, runClusterTools, 15 * time.Minute},
+		{"cluster-moves", false, runClusterMoves, 5 * time.Minute},
 		{"mirror-kafka", true, runMirrorKafka, 30 * time.Minute},
 		{"cluster-mirror", true, runClusterMirror, 8 * time.Minute},
 		{"bad-input", true, runBadInput, 6 * time.Minute},

@@ -18,8 +18,8 @@ func TestChoose(t *testing.T) {
 		target, want string
 		err          string
 	}{
-		{nil, "milena", "java librdkafka kafka-python franz-go sarama kcat dump-log cluster-tools mirror-kafka cluster-mirror bad-input", ""},
-		{nil, "kafka", "java librdkafka kafka-python franz-go sarama kcat dump-log cluster-tools", ""},
+		{nil, "milena", "java librdkafka kafka-python franz-go sarama kcat dump-log cluster-tools cluster-moves mirror-kafka cluster-mirror bad-input", ""},
+		{nil, "kafka", "java librdkafka kafka-python franz-go sarama kcat dump-log cluster-tools cluster-moves", ""},
 		{[]string{"kcat", "java"}, "milena", "kcat java", ""},
 		{[]string{"kafkacat"}, "milena", "", `no part "kafkacat"`},
 		{[]string{"bad-input"}, "kafka", "", "part bad-input needs INTEROP_TARGET=milena"},

@@ -1,4 +1,6 @@
-package main
+// Package history holds what clients of a cluster under faults say, their acknowledgements, reads and commits, against
+// what stands in the topic in the end.
+package history
 
 import (
 	"cmp"
@@ -11,25 +13,26 @@ import (
 	"sync"
 )
 
-// place is where a record stands in the topic.
-type place struct {
-	partition int32
-	offset    int64
+// Place is where a record stands in the topic.
+type Place struct {
+	Partition int32
+	Offset    int64 // -1 in an acknowledgement: the client wasn't told
 }
 
-func (p place) String() string { return fmt.Sprintf("%d@%d", p.partition, p.offset) }
+func (p Place) String() string { return fmt.Sprintf("%d@%d", p.Partition, p.Offset) }
 
-// A record's value begins with its id, PRODUCER.NUMBER, ended by the first space or the end of the value. A producer's
+// RecordID is a record's identity: its value begins with it, PRODUCER.NUMBER, ended by the first space or the end of the value. A producer's
 // numbers grow in the order in which it sends.
-type recordID string
+type RecordID string
 
-func idOf(value string) recordID {
+// IDOf is the id of a record with this value.
+func IDOf(value string) RecordID {
 	id, _, _ := strings.Cut(value, " ")
-	return recordID(id)
+	return RecordID(id)
 }
 
 // split is the producer and the number of an id.
-func (id recordID) split() (producer string, number int64, err error) {
+func (id RecordID) split() (producer string, number int64, err error) {
 	producer, n, ok := strings.Cut(string(id), ".")
 	if !ok {
 		return "", 0, fmt.Errorf("%q is no record of this test", string(id))
@@ -38,13 +41,13 @@ func (id recordID) split() (producer string, number int64, err error) {
 	return producer, number, err
 }
 
-// history is all that the clients said. Safe for concurrent use.
-type history struct {
+// History is all that the clients said. Safe for concurrent use.
+type History struct {
 	mu sync.Mutex
 	// acked are the acknowledged records. offset is -1 if the client wasn't told.
-	acked map[recordID]place
+	acked map[RecordID]Place
 	// reads has what each group's members read while things broke, the last read of a place.
-	reads map[string]map[place]recordID
+	reads map[string]map[Place]RecordID
 	// committed is each group's highest committed offset by partition.
 	committed map[string]map[int32]int64
 	// failed are sends that a client gave up.
@@ -53,32 +56,36 @@ type history struct {
 	broken []string
 }
 
-func newHistory() *history {
-	return &history{acked: map[recordID]place{}, reads: map[string]map[place]recordID{}, committed: map[string]map[int32]int64{}, failed: map[string]int{}}
+// New returns an empty history.
+func New() *History {
+	return &History{acked: map[RecordID]Place{}, reads: map[string]map[Place]RecordID{}, committed: map[string]map[int32]int64{}, failed: map[string]int{}}
 }
 
 // maxBroken bounds what is listed: one fault breaks many records.
 const maxBroken = 40
 
-func (h *history) breakf(format string, args ...any) {
+// Breakf notes a promise that was seen broken. The first 40 are kept.
+func (h *History) Breakf(format string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.addBroken(fmt.Sprintf(format, args...))
 }
 
-func (h *history) addBroken(s string) {
+func (h *History) addBroken(s string) {
 	if len(h.broken) < maxBroken {
 		h.broken = append(h.broken, s)
 	}
 }
 
-func (h *history) brokenSoFar() []string {
+// Broken are the promises that were seen broken so far.
+func (h *History) Broken() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.broken)
 }
 
-func (h *history) ack(id recordID, at place) {
+// Ack notes an acknowledged record.
+func (h *History) Ack(id RecordID, at Place) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if before, ok := h.acked[id]; ok {
@@ -87,19 +94,19 @@ func (h *history) ack(id recordID, at place) {
 	h.acked[id] = at
 }
 
-func (h *history) sendFailed(client string) {
+func (h *History) sendFailed(client string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failed[client]++
 }
 
-// read notes what a member of a group was given. A place that changes its record is noticed at once.
-func (h *history) read(group string, at place, id recordID) {
+// Read notes what a member of a group was given. A place that changes its record is noticed at once.
+func (h *History) Read(group string, at Place, id RecordID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	of := h.reads[group]
 	if of == nil {
-		of = map[place]recordID{}
+		of = map[Place]RecordID{}
 		h.reads[group] = of
 	}
 	if before, ok := of[at]; ok && before != id {
@@ -108,8 +115,8 @@ func (h *history) read(group string, at place, id recordID) {
 	of[at] = id
 }
 
-// commit notes a group's committed offset.
-func (h *history) commit(group string, partition int32, offset int64) {
+// Commit notes a group's committed offset, which must not go back.
+func (h *History) Commit(group string, partition int32, offset int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	of := h.committed[group]
@@ -123,7 +130,28 @@ func (h *history) commit(group string, partition int32, offset int64) {
 	of[partition] = max(of[partition], offset)
 }
 
-func (h *history) counts() (acked int, reads map[string]int) {
+// Committed are a group's highest committed offsets by partition.
+func (h *History) Committed(group string) map[int32]int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return maps.Clone(h.committed[group])
+}
+
+// Reached is nil when every group named has committed the ends of all partitions.
+func (h *History) Reached(ends map[int32]int64, groups ...string) error {
+	for _, g := range groups {
+		have := h.Committed(g)
+		for p, end := range ends {
+			if have[p] != end {
+				return fmt.Errorf("group %s has committed %d of %d in partition %d", g, have[p], end, p)
+			}
+		}
+	}
+	return nil
+}
+
+// Counts are the numbers of records acknowledged, and read by each group.
+func (h *History) Counts() (acked int, reads map[string]int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	reads = map[string]int{}
@@ -133,9 +161,9 @@ func (h *history) counts() (acked int, reads map[string]int) {
 	return len(h.acked), reads
 }
 
-// line takes a line of a client: the JSON that Kafka's verifiable tools print, which the other clients print as well.
+// Line takes a line of a client: the JSON that Kafka's verifiable tools print, which the other clients print as well.
 // client names it in errors, group is its group if it reads. The result says whether the line was one.
-func (h *history) line(client, group, line string) bool {
+func (h *History) Line(client, group, line string) bool {
 	var e struct {
 		Name      string
 		Value     *string
@@ -151,19 +179,20 @@ func (h *history) line(client, group, line string) bool {
 	}
 	switch {
 	case e.Name == "producer_send_success" && e.Value != nil:
-		h.ack(idOf(*e.Value), place{e.Partition, e.Offset})
+		h.Ack(IDOf(*e.Value), Place{e.Partition, e.Offset})
 	case e.Name == "producer_send_error":
 		h.sendFailed(client)
 	case e.Name == "record_data" && e.Value != nil:
-		h.read(group, place{e.Partition, e.Offset}, idOf(*e.Value))
+		h.Read(group, Place{e.Partition, e.Offset}, IDOf(*e.Value))
 	case e.Name == "broken_promise":
-		h.breakf("%s: %s", client, e.Message)
+		h.Breakf("%s: %s", client, e.Message)
 	}
 	return true
 }
 
-// readBack is the topic as one client read it from the beginning to the end: by partition, in the order of reading.
-type readBack struct {
+// ReadBack is the topic as one client read it from the beginning to the end: by partition, in the order of reading.
+// Safe for concurrent use.
+type ReadBack struct {
 	mu      sync.Mutex
 	client  string
 	records map[int32][]backRecord
@@ -171,21 +200,23 @@ type readBack struct {
 
 type backRecord struct {
 	offset int64
-	id     recordID
+	id     RecordID
 }
 
-func newReadBack(client string) *readBack {
-	return &readBack{client: client, records: map[int32][]backRecord{}}
+// NewReadBack is empty; client names it in what is found broken.
+func NewReadBack(client string) *ReadBack {
+	return &ReadBack{client: client, records: map[int32][]backRecord{}}
 }
 
-func (r *readBack) add(at place, id recordID) {
+// Add notes the next record.
+func (r *ReadBack) Add(at Place, id RecordID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.records[at.partition] = append(r.records[at.partition], backRecord{at.offset, id})
+	r.records[at.Partition] = append(r.records[at.Partition], backRecord{at.Offset, id})
 }
 
-// line takes a client's line.
-func (r *readBack) line(line string) {
+// Line takes a client's line, as History's does.
+func (r *ReadBack) Line(line string) {
 	var e struct {
 		Name      string
 		Value     *string
@@ -193,12 +224,12 @@ func (r *readBack) line(line string) {
 		Offset    int64
 	}
 	if strings.HasPrefix(line, "{") && json.Unmarshal([]byte(line), &e) == nil && e.Name == "record_data" && e.Value != nil {
-		r.add(place{e.Partition, e.Offset}, idOf(*e.Value))
+		r.Add(Place{e.Partition, e.Offset}, IDOf(*e.Value))
 	}
 }
 
-// reached says whether all partitions were read up to their ends.
-func (r *readBack) reached(ends map[int32]int64) error {
+// Reached says whether all partitions were read up to their ends.
+func (r *ReadBack) Reached(ends map[int32]int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for p, end := range ends {
@@ -210,14 +241,14 @@ func (r *readBack) reached(ends map[int32]int64) error {
 	return nil
 }
 
-// check holds the history against what was read back from the beginning, by several clients, and the ends of the
+// Check holds the history against what was read back from the beginning, by several clients, and the ends of the
 // partitions. Each string is a promise that was broken.
-func (h *history) check(ends map[int32]int64, backs ...*readBack) []string {
+func (h *History) Check(ends map[int32]int64, backs ...*ReadBack) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var b brokenList
 	b.list = append(b.list, h.broken...)
-	final := map[place]recordID{}
+	final := map[Place]RecordID{}
 	for i, r := range backs {
 		if i == 0 {
 			final = b.wholeLog(r, ends)
@@ -228,7 +259,7 @@ func (h *history) check(ends map[int32]int64, backs ...*readBack) []string {
 		}
 	}
 	b.onceAndInOrder(backs[0])
-	where := map[recordID]place{}
+	where := map[RecordID]Place{}
 	for at, id := range final {
 		where[id] = at
 	}
@@ -238,7 +269,7 @@ func (h *history) check(ends map[int32]int64, backs ...*readBack) []string {
 		switch {
 		case !ok:
 			b.addf("record %s, acknowledged at %s, is lost; there is %q", id, at, string(final[at]))
-		case at.offset >= 0 && got != at:
+		case at.Offset >= 0 && got != at:
 			b.addf("record %s was acknowledged at %s and is at %s", id, at, got)
 		}
 	}
@@ -259,10 +290,10 @@ func (b *brokenList) addf(format string, args ...any) {
 }
 
 // wholeLog wants every offset of every partition once and in order.
-func (b *brokenList) wholeLog(r *readBack, ends map[int32]int64) map[place]recordID {
+func (b *brokenList) wholeLog(r *ReadBack, ends map[int32]int64) map[Place]RecordID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := map[place]recordID{}
+	all := map[Place]RecordID{}
 	for _, p := range slices.Sorted(maps.Keys(ends)) {
 		next := int64(0)
 		for _, rec := range r.records[p] {
@@ -270,7 +301,7 @@ func (b *brokenList) wholeLog(r *readBack, ends map[int32]int64) map[place]recor
 				b.addf("%s read offset %d of partition %d where %d comes next", r.client, rec.offset, p, next)
 			}
 			next = rec.offset + 1
-			all[place{p, rec.offset}] = rec.id
+			all[Place{p, rec.offset}] = rec.id
 		}
 		if next != ends[p] {
 			b.addf("%s read partition %d up to %d, which ends at %d", r.client, p, next, ends[p])
@@ -280,12 +311,12 @@ func (b *brokenList) wholeLog(r *readBack, ends map[int32]int64) map[place]recor
 }
 
 // onceAndInOrder wants no record twice, and each producer's records in the order of sending within a partition.
-func (b *brokenList) onceAndInOrder(r *readBack) {
-	seen := map[recordID]place{}
+func (b *brokenList) onceAndInOrder(r *ReadBack) {
+	seen := map[RecordID]Place{}
 	for _, p := range slices.Sorted(maps.Keys(r.records)) {
 		last := map[string]int64{}
 		for _, rec := range r.records[p] {
-			at := place{p, rec.offset}
+			at := Place{p, rec.offset}
 			if before, ok := seen[rec.id]; ok {
 				b.addf("record %s is there twice, at %s and %s", rec.id, before, at)
 				continue
@@ -305,7 +336,7 @@ func (b *brokenList) onceAndInOrder(r *readBack) {
 }
 
 // groupRead wants a group to have read all records, and nothing that is not there now.
-func (b *brokenList) groupRead(group string, reads, final map[place]recordID) {
+func (b *brokenList) groupRead(group string, reads, final map[Place]RecordID) {
 	for _, at := range slices.SortedFunc(maps.Keys(reads), comparePlaces) {
 		if got, ok := final[at]; !ok || got != reads[at] {
 			b.addf("group %s read record %s at %s, where now is %q", group, reads[at], at, string(got))
@@ -322,11 +353,11 @@ func (b *brokenList) groupRead(group string, reads, final map[place]recordID) {
 	}
 }
 
-func comparePlaces(a, b place) int {
-	return cmp.Or(cmp.Compare(a.partition, b.partition), cmp.Compare(a.offset, b.offset))
+func comparePlaces(a, b Place) int {
+	return cmp.Or(cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Offset, b.Offset))
 }
 
-func firstDifference(a, b map[place]recordID) string {
+func firstDifference(a, b map[Place]RecordID) string {
 	both := maps.Clone(a)
 	maps.Copy(both, b)
 	for _, at := range slices.SortedFunc(maps.Keys(both), comparePlaces) {

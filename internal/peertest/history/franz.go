@@ -1,4 +1,4 @@
-package main
+package history
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// quick are options with which a client notices a dead connection and a new leader in seconds: what is measured is to
+// Quick are options with which a client notices a dead connection and a new leader in seconds: what is measured is to
 // be the cluster's time, not the client's patience.
-func quick(servers []string) []kgo.Opt {
+func Quick(servers []string) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SeedBrokers(servers...), kgo.MetadataMinAge(100 * time.Millisecond), kgo.MetadataMaxAge(5 * time.Second),
 		kgo.ProduceRequestTimeout(2 * time.Second), kgo.RequestTimeoutOverhead(time.Second), kgo.DialTimeout(time.Second),
@@ -25,13 +25,13 @@ func quick(servers []string) []kgo.Opt {
 	}
 }
 
-// probe is a franz-go producer for each partition. Each sends a few records, waits for their acknowledgement and goes
+// Probe is a franz-go producer for each partition. Each sends a few records, waits for their acknowledgement and goes
 // on, so the time between two acknowledgements is how long the partition was not writable.
-type probe struct {
-	h    *history
-	gaps *gaps
-	wg   sync.WaitGroup
-	stop chan struct{}
+type Probe struct {
+	h     *History
+	acked func(partition int32)
+	wg    sync.WaitGroup
+	stop  chan struct{}
 }
 
 const (
@@ -39,11 +39,11 @@ const (
 	probeEvery   = 50 * time.Millisecond
 )
 
-// startProbe starts the producers. They end after close.
-func startProbe(servers []string, topic string, partitions int32, h *history, g *gaps) (*probe, error) {
-	p := &probe{h: h, gaps: g, stop: make(chan struct{})}
+// StartProbe starts the producers; acked is called for each acknowledgement, and once at the start. They end after Close.
+func StartProbe(servers []string, topic string, partitions int32, h *History, acked func(partition int32)) (*Probe, error) {
+	p := &Probe{h: h, acked: acked, stop: make(chan struct{})}
 	for i := range partitions {
-		cl, err := kgo.NewClient(append(quick(servers), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		cl, err := kgo.NewClient(append(Quick(servers), kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
 			kgo.StopProducerOnDataLossDetected(), kgo.ProducerLinger(0))...)
 		if err != nil {
 			return nil, err
@@ -56,11 +56,11 @@ func startProbe(servers []string, topic string, partitions int32, h *history, g 
 	return p, nil
 }
 
-func (p *probe) produce(cl *kgo.Client, partition int32) {
+func (p *Probe) produce(cl *kgo.Client, partition int32) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	padding := strings.Repeat("franz-go ", 30)
-	p.gaps.acked(partition)
+	p.acked(partition)
 	for n := 0; ; n += probeRecords {
 		var recs []*kgo.Record
 		for i := range probeRecords {
@@ -69,12 +69,12 @@ func (p *probe) produce(cl *kgo.Client, partition int32) {
 		// No deadline: a record whose sending is given up could be neither counted as written nor as lost.
 		for _, r := range cl.ProduceSync(context.Background(), recs...) {
 			if r.Err != nil {
-				p.h.breakf("franz-go: produce to partition %d: %v", partition, r.Err)
+				p.h.Breakf("franz-go: produce to partition %d: %v", partition, r.Err)
 				return
 			}
-			p.h.ack(idOf(string(r.Record.Value)), place{partition, r.Record.Offset})
+			p.h.Ack(IDOf(string(r.Record.Value)), Place{partition, r.Record.Offset})
 		}
-		p.gaps.acked(partition)
+		p.acked(partition)
 		select {
 		case <-p.stop:
 			return
@@ -83,8 +83,8 @@ func (p *probe) produce(cl *kgo.Client, partition int32) {
 	}
 }
 
-// close ends the producers after what is under way, or fails after a minute.
-func (p *probe) close() error {
+// Close ends the producers after what is under way, or fails after a minute.
+func (p *Probe) Close() error {
 	close(p.stop)
 	done := make(chan struct{})
 	go func() { p.wg.Wait(); close(done) }()
@@ -96,21 +96,21 @@ func (p *probe) close() error {
 	}
 }
 
-// franzMember is a member of a franz-go group.
-type franzMember struct {
+// Member is a member of a franz-go group.
+type Member struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-func startFranzMember(servers []string, topic, group string, h *history) (*franzMember, error) {
-	cl, err := kgo.NewClient(append(quick(servers), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
+func StartMember(servers []string, topic, group string, h *History) (*Member, error) {
+	cl, err := kgo.NewClient(append(Quick(servers), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.DisableAutoCommit(),
 		kgo.BlockRebalanceOnPoll(), kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.SessionTimeout(10*time.Second),
 		kgo.HeartbeatInterval(time.Second), kgo.FetchMaxWait(500*time.Millisecond), kgo.FetchMaxPartitionBytes(256<<10))...)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &franzMember{cancel: cancel, done: make(chan struct{})}
+	m := &Member{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(m.done)
 		defer cl.CloseAllowingRebalance()
@@ -121,18 +121,18 @@ func startFranzMember(servers []string, topic, group string, h *history) (*franz
 	return m, nil
 }
 
-func (m *franzMember) poll(ctx context.Context, cl *kgo.Client, group string, h *history) {
+func (m *Member) poll(ctx context.Context, cl *kgo.Client, group string, h *History) {
 	fs := cl.PollRecords(ctx, 1000)
 	defer cl.AllowRebalance()
 	fs.EachError(func(_ string, partition int32, err error) {
 		var loss *kgo.ErrDataLoss
 		if errors.As(err, &loss) || errors.Is(err, kerr.OffsetOutOfRange) {
-			h.breakf("franz-go: partition %d: %v", partition, err)
+			h.Breakf("franz-go: partition %d: %v", partition, err)
 		}
 	})
 	recs := fs.Records()
 	for _, r := range recs {
-		h.read(group, place{r.Partition, r.Offset}, idOf(string(r.Value)))
+		h.Read(group, Place{r.Partition, r.Offset}, IDOf(string(r.Value)))
 	}
 	if len(recs) == 0 {
 		return
@@ -144,25 +144,26 @@ func (m *franzMember) poll(ctx context.Context, cl *kgo.Client, group string, h 
 	}
 }
 
-func (m *franzMember) close() {
+// Close ends the member and waits for it.
+func (m *Member) Close() {
 	m.cancel()
 	<-m.done
 }
 
-// franzReadBack reads the topic up to the ends.
-func franzReadBack(ctx context.Context, servers []string, topic string, ends map[int32]int64) (*readBack, error) {
-	r := newReadBack("franz-go")
+// ReadTopic reads the topic up to the ends.
+func ReadTopic(ctx context.Context, servers []string, topic string, ends map[int32]int64) (*ReadBack, error) {
+	r := NewReadBack("franz-go")
 	from := map[int32]kgo.Offset{}
 	for p := range ends {
 		from[p] = kgo.NewOffset().At(0)
 	}
-	cl, err := kgo.NewClient(append(quick(servers), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}))...)
+	cl, err := kgo.NewClient(append(Quick(servers), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}))...)
 	if err != nil {
 		return nil, err
 	}
 	defer cl.Close()
 	for {
-		err := r.reached(ends)
+		err := r.Reached(ends)
 		if err == nil {
 			return r, nil
 		}
@@ -174,14 +175,14 @@ func franzReadBack(ctx context.Context, servers []string, topic string, ends map
 			return r, err
 		}
 		for rec := range fs.RecordsAll() {
-			r.add(place{rec.Partition, rec.Offset}, idOf(string(rec.Value)))
+			r.Add(Place{rec.Partition, rec.Offset}, IDOf(string(rec.Value)))
 		}
 	}
 }
 
-// watchCommits asks for the groups' committed offsets until ctx ends.
-func watchCommits(ctx context.Context, servers []string, topic string, groups []string, h *history) error {
-	cl, err := kgo.NewClient(quick(servers)...)
+// WatchCommits asks for the groups' committed offsets until ctx ends.
+func WatchCommits(ctx context.Context, servers []string, topic string, groups []string, h *History) error {
+	cl, err := kgo.NewClient(Quick(servers)...)
 	if err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func watchCommits(ctx context.Context, servers []string, topic string, groups []
 	}
 }
 
-func noteCommits(ctx context.Context, adm *kadm.Client, topic, group string, h *history) {
+func noteCommits(ctx context.Context, adm *kadm.Client, topic, group string, h *History) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	rs, err := adm.FetchOffsets(ctx, group)
@@ -210,14 +211,14 @@ func noteCommits(ctx context.Context, adm *kadm.Client, topic, group string, h *
 	}
 	rs.Each(func(r kadm.OffsetResponse) {
 		if r.Err == nil && r.Topic == topic && r.At >= 0 {
-			h.commit(group, r.Partition, r.At)
+			h.Commit(group, r.Partition, r.At)
 		}
 	})
 }
 
-// clusterHealth is nil when every partition of every topic has all its replicas in sync, and a leader.
-func clusterHealth(ctx context.Context, servers []string, topic string, brokers int) error {
-	cl, err := kgo.NewClient(quick(servers)...)
+// ClusterHealth is nil when every partition of every topic has all its replicas in sync, and a leader.
+func ClusterHealth(ctx context.Context, servers []string, topic string, brokers int) error {
+	cl, err := kgo.NewClient(Quick(servers)...)
 	if err != nil {
 		return err
 	}
