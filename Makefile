@@ -10,8 +10,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .PHONY: build test lint sim sim-mutants interop chaos bench fuzz clean
 
-build: ## bin/milena, one static binary
+build: ## bin/milena, one static binary, and bin/kafka-cluster-mirrors, a link to it
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/milena ./cmd/milena
+	ln -sf milena bin/kafka-cluster-mirrors
 
 test: ## every unit, property and in-process test, fuzz corpora replayed
 	$(GO) test -race ./...
@@ -34,7 +35,7 @@ interop: build ## against Apache Kafka, librdkafka, kafka-python, franz-go, sara
 	test/interop/setup.sh
 	$(GO) run ./test/interop
 
-chaos: ## three real nodes with kill -9, network partitions and full disks, as root (make chaos MINUTES=10 SEED=7)
+chaos: ## three real nodes with kill -9, network partitions, full disks and pauses, as root (make chaos MINUTES=10 SEED=7)
 	test/interop/setup.sh
 	$(GO) run ./test/chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/api"
@@ -67,8 +68,97 @@ func TestErrors(t *testing.T) {
 		t.Errorf("got %v %v", rs, err)
 	}
 
+	if !errors.Is(rs.Error(), kerr.UnknownTopicOrPartition) || errors.Is(rs.Error(), kerr.TopicAlreadyExists) || rs.Error().Error() != "topic bad: UNKNOWN_TOPIC_OR_PARTITION" {
+		t.Errorf("all: %v", rs.Error())
+	}
+	if x, ok := rs.On("bad"); !ok || x.Err == nil || len(rs.Succeeded()) != 1 || rs.Succeeded()[0] != "ok" {
+		t.Errorf("by topic: %v %v", x, rs.Succeeded())
+	}
+	if _, ok := rs.On("other"); ok || TopicResults(nil).Error() != nil {
+		t.Error("a result that isn't there")
+	}
+
+	r.resp = &mirrormsg.DeleteClusterMirrorResponse{ErrorCode: int16(api.UnknownClusterMirror)}
+	if err := c.Delete(t.Context(), "m"); !errors.Is(err, UnknownClusterMirror) || errors.Is(err, ReadOnlyTopic) || UnknownClusterMirror.Error() != "UNKNOWN_CLUSTER_MIRROR" {
+		t.Errorf("got %v", err)
+	}
+
+	// A success may come with words.
+	r.resp = &mirrormsg.StartMirrorTopicsResponse{Topics: []mirrormsg.StartMirrorTopicResult{{Name: "later", ErrorMessage: text("not yet")}}}
+	if rs, err := c.Start(t.Context(), "m", []StartTopic{{Name: "later"}}, nil, nil); err != nil || rs[0].Err != nil || rs[0].Note != "not yet" {
+		t.Errorf("got %v %v", rs, err)
+	}
+
+	r.err = errors.New("the broker is too old; the broker has already indicated it will not know how to handle the request")
+	if _, err := c.List(t.Context()); !errors.Is(err, ErrNoMirroring) {
+		t.Errorf("got %v", err)
+	}
 	r.err = fmt.Errorf("no route")
 	if _, err := c.List(t.Context()); !errors.Is(err, r.err) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// null asks for all mirrors, an empty list for none; a filter goes out sorted; what a cluster tells comes back whole.
+func TestDescribeWith(t *testing.T) {
+	answered := mirrormsg.NewDescribedMirrorPartition()
+	answered.PartitionIndex, answered.StateValue, answered.LastMirrorEpoch, answered.LastMirrorOffset, answered.SourceOffsetAgeMs = 1, "STOPPED", 4, 70, 1500
+	r := &requester{resp: &mirrormsg.DescribeClusterMirrorsResponse{Mirrors: []mirrormsg.DescribedMirror{
+		{MirrorName: "m", SourceBootstrap: text("h:1"), SourceClusterID: text("c"), AuthorizedOperations: 12,
+			Topics: []mirrormsg.DescribedMirrorTopic{{TopicName: "t", Partitions: []mirrormsg.DescribedMirrorPartition{answered}}}},
+		{MirrorName: "n", ErrorCode: int16(api.UnknownClusterMirror), ErrorMessage: text("none")},
+	}}}
+	c := NewClient(nil)
+	c.cl = r
+	c.SetTimeout(7 * time.Second)
+	ds, err := c.DescribeWith(t.Context(), DescribeOptions{Mirrors: []string{}, Topics: map[string][]int32{"u": nil, "t": {1}}, State: true, SourceClusterID: "c", Operations: true})
+	if err != nil || len(ds) != 2 {
+		t.Fatalf("%v %v", ds, err)
+	}
+	req := r.asked.(*mirrormsg.DescribeClusterMirrorsRequest)
+	if req.MirrorNames == nil || req.TimeoutMs != 7000 || !req.IncludeMirrorState || req.IncludeMirrorLags || !req.IncludeAuthorizedOperations || *req.ClusterID != "c" ||
+		len(req.TopicPartitions) != 2 || req.TopicPartitions[0].TopicName != "t" || req.TopicPartitions[0].Partitions[0] != 1 || req.TopicPartitions[1].Partitions != nil {
+		t.Errorf("asked %+v", req)
+	}
+	want := Partition{Topic: "t", Partition: 1, State: "STOPPED", SourceOffset: -1, DestinationOffset: -1, SourceAge: 1500 * time.Millisecond, LastMirrorEpoch: 4, LastMirrorOffset: 70,
+		LastSourceOffset: -1, LastSourceAge: -time.Millisecond}
+	if ds[0].Partitions[0] != want || ds[0].Operations != 12 || ds[0].SourceClusterID != "c" || ds[0].SourceBootstrap != "h:1" {
+		t.Errorf("got %+v", ds[0])
+	}
+	if !errors.Is(ds.Error(), UnknownClusterMirror) || ds.Error().Error() != "mirror n: none (UNKNOWN_CLUSTER_MIRROR)" {
+		t.Errorf("got %v", ds.Error())
+	}
+	if _, err := c.Describe(t.Context()); err != nil || r.asked.(*mirrormsg.DescribeClusterMirrorsRequest).MirrorNames != nil {
+		t.Errorf("all: %v", err)
+	}
+}
+
+// Configs of a mirror are those of resource type 64; what is sensitive has no value.
+func TestConfigs(t *testing.T) {
+	r := &requester{}
+	c := NewClient(nil)
+	c.cl = r
+	v := "h:1"
+	r.resp = &kmsg.DescribeConfigsResponse{Resources: []kmsg.DescribeConfigsResponseResource{{Configs: []kmsg.DescribeConfigsResponseResourceConfig{
+		{Name: "sasl.jaas.config", IsSensitive: true, Source: 1}, {Name: "bootstrap.servers", Value: &v, Source: 1}, {Name: "request.timeout.ms", Value: &v, Source: kmsg.ConfigSourceDefaultConfig},
+	}}}}
+	cs, err := c.Configs(t.Context(), "m")
+	if err != nil || len(cs) != 3 || cs[0].Key != "bootstrap.servers" || *cs[0].Value != v || cs[0].Default || !cs[1].Default || !cs[2].Sensitive || cs[2].Value != nil {
+		t.Errorf("%+v %v", cs, err)
+	}
+	if req := r.asked.(*kmsg.DescribeConfigsRequest); req.Resources[0].ResourceType != 64 || req.Resources[0].ResourceName != "m" {
+		t.Errorf("asked %+v", req)
+	}
+	r.resp = &kmsg.DescribeConfigsResponse{Resources: []kmsg.DescribeConfigsResponseResource{{ErrorCode: int16(api.UnknownClusterMirror)}}}
+	if _, err := c.Configs(t.Context(), "m"); !errors.Is(err, UnknownClusterMirror) {
+		t.Errorf("got %v", err)
+	}
+	r.resp = &kmsg.IncrementalAlterConfigsResponse{Resources: []kmsg.IncrementalAlterConfigsResponseResource{{ErrorCode: int16(api.InvalidConfig), ErrorMessage: text("no")}}}
+	if err := c.AlterConfigs(t.Context(), "m", map[string]string{"b": "2", "a": "1"}, "c"); !errors.Is(err, kerr.InvalidConfig) {
+		t.Errorf("got %v", err)
+	}
+	req := r.asked.(*kmsg.IncrementalAlterConfigsRequest)
+	if cs := req.Resources[0].Configs; len(cs) != 3 || cs[0].Name != "a" || *cs[1].Value != "2" || cs[2].Op != kmsg.IncrementalAlterConfigOpDelete || cs[2].Value != nil {
+		t.Errorf("asked %+v", req)
 	}
 }

@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 //	milena [-in FILE] [-code N] [-partly] ARGS…
 //	                                runs a command line that must end with the exit code. With a code that is not 0 it must
 //	                                leave one line on standard error and, unless -partly, nothing on standard output
+//	kafka-cluster-mirrors [-code N] ARGS…
+//	                                runs the program of that name, which says why on standard error if it ends with 1
+//	compacted NODE TOPIC OFFSET     writes records with the key "roll" until the first record of partition 0 stands at the offset or above
 //	expand FILE                     replaces $NAME in a file
 //	until PATTERN ARGS…             repeats a command line until its output matches
 func TestScripts(t *testing.T) {
@@ -43,6 +46,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"node": cmdNode, "crash": cmdCrash, "restart": cmdRestart, "milena": cmdMilena, "until": cmdUntil, "expand": cmdExpand,
+			mirrorToolName: cmdMirrorTool, "compacted": cmdCompacted,
 		},
 		Setup: func(e *testscript.Env) error {
 			e.Values["nodes"] = map[string]*testNode{}
@@ -130,9 +134,13 @@ func cmdRestart(ts *testscript.TestScript, _ bool, args []string) {
 
 // invoke runs one command line in this process.
 func invoke(stdin string, args ...string) (code ExitCode, stdout, stderr string) {
+	return invokeAs("milena", stdin, args...)
+}
+
+func invokeAs(program, stdin string, args ...string) (code ExitCode, stdout, stderr string) {
 	var out, errs bytes.Buffer
 	code = Run(context.Background(), &Env{
-		Args: args, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs, Version: "v1.2.3",
+		Program: program, Args: args, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs, Version: "v1.2.3",
 		Hostname: func() (string, error) { return "broker.example", nil },
 	})
 	return code, out.String(), errs.String()
@@ -175,6 +183,45 @@ flags:
 	}
 }
 
+func cmdMirrorTool(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("%s takes -code N instead of !", mirrorToolName)
+	}
+	want := ExitOK
+	if len(args) > 1 && args[0] == "-code" {
+		n, err := strconv.Atoi(args[1])
+		ts.Check(err)
+		want, args = ExitCode(n), args[2:]
+	}
+	code, stdout, stderr := invokeAs(mirrorToolName, "", args...)
+	fmt.Fprint(ts.Stdout(), stdout)
+	fmt.Fprint(ts.Stderr(), stderr)
+	if code != want {
+		ts.Fatalf("exit code %d, want %d; standard error: %s", code, want, stderr)
+	}
+	lines := strings.Split(strings.TrimSuffix(stderr, "\n"), "\n")
+	if last := lines[len(lines)-1]; want != ExitOK && (!strings.HasPrefix(last, mirrorToolName+": ") || strings.Contains(stderr, "goroutine ")) {
+		ts.Fatalf("standard error does not end with a plain line that says why: %q", stderr)
+	}
+}
+
+func cmdCompacted(ts *testscript.TestScript, _ bool, args []string) {
+	addr := nodes(ts)[args[0]].Addr()
+	least, err := strconv.ParseInt(args[2], 10, 64)
+	ts.Check(err)
+	deadline := time.Now().Add(15 * time.Second)
+	for {
+		_, _, errs := invoke("roll:x\n", "produce", args[1], "--key-separator", ":", "--bootstrap-server", addr)
+		_, out, more := invoke("", "consume", args[1], "--from-beginning", "--exit-at-end", "--max-records", "1", "--format", "%o", "--bootstrap-server", addr)
+		if first, err := strconv.ParseInt(strings.TrimSpace(out), 10, 64); err == nil && first >= least {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("not compacted in time: %s%s%s", out, errs, more)
+		}
+	}
+}
+
 func cmdExpand(ts *testscript.TestScript, _ bool, args []string) {
 	text := os.Expand(ts.ReadFile(args[0]), ts.Getenv)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
@@ -183,14 +230,18 @@ func cmdExpand(ts *testscript.TestScript, _ bool, args []string) {
 func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
 	re := regexp.MustCompile("(?m)" + args[0])
 	deadline := time.Now().Add(15 * time.Second)
+	program, args := "milena", args[1:]
+	if args[0] == mirrorToolName {
+		program, args = args[0], args[1:]
+	}
 	for {
-		_, stdout, stderr := invoke("", args[1:]...)
+		_, stdout, stderr := invokeAs(program, "", args...)
 		if re.MatchString(stdout) {
 			fmt.Fprint(ts.Stdout(), stdout)
 			return
 		}
 		if time.Now().After(deadline) {
-			ts.Fatalf("%s did not come; the last output was:\n%s%s", args[0], stdout, stderr)
+			ts.Fatalf("%s did not come; the last output was:\n%s%s", re, stdout, stderr)
 		}
 	}
 }

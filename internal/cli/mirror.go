@@ -35,7 +35,7 @@ func (a *app) mirrorsCommand() *cobra.Command {
 			func(ctx context.Context, m *mirroradm.Client, name string, topics []string) ([]mirroradm.TopicResult, error) {
 				return m.Recover(ctx, name, topics)
 			}),
-		a.mirrorsList(), a.mirrorsDescribe(), a.mirrorsDelete())
+		a.mirrorsList(), a.mirrorsDescribe(), a.mirrorsDelete(), a.mirrorsCut(), a.mirrorsVerify(), a.mirrorsFailover(), a.mirrorsConfigs(), a.mirrorsSkip())
 }
 
 // mirrorAdmin runs f with a mirror admin client within the command's time-out.
@@ -44,7 +44,7 @@ func (a *app) mirrorAdmin(cmd *cobra.Command, f func(ctx context.Context, m *mir
 		m := mirroradm.NewClient(adm.raw)
 		m.SetTimeout(min(time.Duration(a.timeout)*time.Millisecond, 30*time.Second))
 		err := f(ctx, m)
-		if err != nil && strings.Contains(err.Error(), "broker is too old") {
+		if errors.Is(err, mirroradm.ErrNoMirroring) {
 			return fmt.Errorf("the cluster at %s has no Cluster Mirroring: point --bootstrap-server at the cluster that is to hold the mirror", a.bootstrap)
 		}
 		return err
@@ -71,10 +71,14 @@ func (a *app) mirrorHint(ctx context.Context, cl *kgo.Client, topic string, err 
 func (a *app) mirrorsCreate() *cobra.Command {
 	var source, sourceConfig string
 	var topics, exclude, configs []string
+	var dryRun bool
 	c := &cobra.Command{
 		Use: "create NAME --source HOST:PORT", Short: "Create a mirror of another cluster", Args: exactly("NAME"),
 		Long: "Creates a mirror and, with --topics, starts every topic of the source that matches, now and as they appear.\n" +
-			"--source-config names a file of Kafka client properties for the source; they are stored with the mirror.",
+			"--source-config names a file of Kafka client properties for the source; they are stored with the mirror.\n\n" +
+			"--dry-run creates nothing: it checks reach, login, rights and version of the source, and shows the topics, configs and group\n" +
+			"offsets that would come over, what would not and why, and where the copy would be weaker than the source. It fails if\n" +
+			"something that matches would not come over.",
 		Example: "  milena mirrors create dr --source kafka:9092 --topics 'orders.*' --exclude 'orders-tmp.*'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			props := map[string]string{}
@@ -102,6 +106,9 @@ func (a *app) mirrorsCreate() *cobra.Command {
 			if len(exclude) > 0 {
 				props["mirror.topics.exclude"] = strings.Join(append([]string{"__.*"}, exclude...), ",")
 			}
+			if dryRun {
+				return a.dryRun(cmd, args[0], props)
+			}
 			if props["mirror.source.cluster.id"] == "" {
 				if props["mirror.source.cluster.id"], err = a.sourceClusterID(cmd.Context(), props); err != nil {
 					return err
@@ -128,6 +135,7 @@ func (a *app) mirrorsCreate() *cobra.Command {
 	fl.StringArrayVar(&topics, "topics", nil, "`REGEX` of topics to mirror; may be repeated")
 	fl.StringArrayVar(&exclude, "exclude", nil, "`REGEX` of topics not to mirror; may be repeated")
 	fl.StringArrayVar(&configs, "config", nil, "a config of the mirror, `KEY=VALUE`; may be repeated")
+	fl.BoolVar(&dryRun, "dry-run", false, "create nothing, and show what would come over")
 	return a.clientFlags(c)
 }
 
@@ -180,15 +188,7 @@ func (a *app) mirrorsStart() *cobra.Command {
 			if len(names) == 0 {
 				return usagef("mirrors start needs --topics")
 			}
-			var plain []mirroradm.StartTopic
-			var patterns []string
-			for _, n := range names {
-				if isPlain(n) {
-					plain = append(plain, mirroradm.StartTopic{Name: n})
-				} else {
-					patterns = append(patterns, n)
-				}
-			}
+			plain, patterns := startTopics(names)
 			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
 				rs, err := m.Start(ctx, args[0], plain, patterns, splitList(exclude))
 				if err := a.topicResults(args[0], rs, err, "Started"); err != nil {
@@ -218,6 +218,18 @@ func splitList(flags []string) []string {
 	return out
 }
 
+// startTopics tells names from patterns.
+func startTopics(list []string) (plain []mirroradm.StartTopic, patterns []string) {
+	for _, n := range list {
+		if isPlain(n) {
+			plain = append(plain, mirroradm.StartTopic{Name: n})
+		} else {
+			patterns = append(patterns, n)
+		}
+	}
+	return plain, patterns
+}
+
 // isPlain says whether s is a topic name and not a pattern. A dot is taken as part of a name.
 func isPlain(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool {
@@ -231,10 +243,11 @@ func (a *app) topicResults(mirror string, rs []mirroradm.TopicResult, err error,
 	type row struct {
 		Topic string `json:"topic"`
 		Error string `json:"error,omitempty"`
+		Note  string `json:"note,omitempty"`
 	}
 	rows := []row{}
 	for _, r := range rs {
-		x := row{Topic: r.Topic}
+		x := row{Topic: r.Topic, Note: r.Note}
 		if r.Err != nil {
 			x.Error = r.Err.Error()
 			failed = append(failed, fmt.Errorf("topic %s: %w", r.Topic, r.Err))
@@ -251,6 +264,10 @@ func (a *app) topicResults(mirror string, rs []mirroradm.TopicResult, err error,
 	} else {
 		for _, r := range rows {
 			if r.Error == "" {
+				if r.Note != "" {
+					a.printf("Topic %s of mirror %s: %s.\n", r.Topic, mirror, r.Note)
+					continue
+				}
 				a.printf("%s topic %s of mirror %s.\n", done, r.Topic, mirror)
 			}
 		}
@@ -286,28 +303,36 @@ func (a *app) mirrorsChange(verb, short, done string, flags func(*cobra.Command)
 	return a.clientFlags(c)
 }
 
-// mirrorTopics are the topics of a mirror that the names and patterns match; at least one must.
+// mirrorTopics are the topics of a mirror that the names and patterns match; each must match one.
 func mirrorTopics(ctx context.Context, m *mirroradm.Client, mirror string, patterns []string) ([]string, error) {
-	ds, err := m.Describe(ctx, mirror)
+	out, without, err := matchingTopics(ctx, m, mirror, patterns)
+	if err == nil && len(without) > 0 {
+		err = fmt.Errorf("mirror %s has no topic that matches %s", mirror, without[0])
+	}
+	return out, err
+}
+
+// matchingTopics are the topics of a mirror that the names and patterns match, and the patterns that match none.
+func matchingTopics(ctx context.Context, m *mirroradm.Client, mirror string, patterns []string) (out, without []string, err error) {
+	ds, err := m.DescribeWith(ctx, mirroradm.DescribeOptions{Mirrors: []string{mirror}})
+	if err == nil {
+		err = ds.Error()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("mirror %s: %w", mirror, err)
+		return nil, nil, err
 	}
 	var all []string
 	for _, d := range ds {
-		if d.Err != nil {
-			return nil, fmt.Errorf("mirror %s: %w", mirror, d.Err)
-		}
 		for _, p := range d.Partitions {
 			if !slices.Contains(all, p.Topic) {
 				all = append(all, p.Topic)
 			}
 		}
 	}
-	var out []string
 	for _, p := range patterns {
 		re, err := regexp.Compile("^(?:" + p + ")$")
 		if err != nil {
-			return nil, usagef("--topics: %q is no regular expression: %w", p, err)
+			return nil, nil, usagef("--topics: %q is no regular expression: %w", p, err)
 		}
 		found := false
 		for _, t := range all {
@@ -319,17 +344,20 @@ func mirrorTopics(ctx context.Context, m *mirroradm.Client, mirror string, patte
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("mirror %s has no topic that matches %s", mirror, p)
+			without = append(without, p)
 		}
 	}
-	return out, nil
+	slices.Sort(out)
+	return out, without, nil
 }
 
 func (a *app) mirrorsStop() *cobra.Command {
 	var topics []string
+	var force bool
 	c := &cobra.Command{
 		Use: "stop NAME --topics …", Short: "End the mirroring of topics and make them writable (failover)", Args: exactly("NAME"),
-		Long: "Stops the topics that match and takes the patterns out of discovery. Nothing of the source is needed: it may be down.",
+		Long: "Stops the topics that match and takes the patterns out of discovery. Nothing of the source is needed: it may be down.\n" +
+			"A topic whose log is being aligned with the source (LOG_TRUNCATION) can't be stopped, except with --force.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			patterns := splitList(topics)
 			if len(patterns) == 0 {
@@ -340,6 +368,11 @@ func (a *app) mirrorsStop() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if force {
+					if err := forceStop(ctx, m, args[0], names); err != nil {
+						return fmt.Errorf("mirror %s: %w", args[0], err)
+					}
+				}
 				rs, err := m.Stop(ctx, args[0], names, patterns)
 				if err == nil {
 					err = awaitStopped(ctx, m, args[0], names)
@@ -349,7 +382,19 @@ func (a *app) mirrorsStop() *cobra.Command {
 		},
 	}
 	c.Flags().StringArrayVar(&topics, "topics", nil, "names and regular expressions of the mirror's topics, comma separated; may be repeated")
+	c.Flags().BoolVar(&force, "force", false, "stop them also while their log is being aligned with the source (LOG_TRUNCATION): they take writes as they are")
 	return a.clientFlags(c)
+}
+
+// forceStop has the controller stop topics in whatever state they are. An exclude pattern does so (spec 4.4), where a stop is refused
+// for a log that is not aligned; it stays in the exclude list until the topic is started by its name.
+func forceStop(ctx context.Context, m *mirroradm.Client, mirror string, topics []string) error {
+	exclude := make([]string, len(topics))
+	for i, t := range topics {
+		exclude[i] = regexp.QuoteMeta(t)
+	}
+	_, err := m.Start(ctx, mirror, nil, nil, exclude)
+	return err
 }
 
 // awaitStopped waits until every partition of the topics is STOPPED, so that the command's success means they take writes.
@@ -425,6 +470,10 @@ type mirrorJSON struct {
 	Source     string                `json:"source"`
 	ClusterID  string                `json:"source_cluster_id"`
 	Partitions []mirrorPartitionJSON `json:"partitions"`
+	Weaker     []string              `json:"weaker,omitempty"`
+	GroupsGone []string              `json:"groups_deleted_at_source,omitempty"`
+	// SetAside is what cuts took and brokers keep.
+	SetAside *setAsideJSON `json:"set_aside,omitempty"`
 }
 
 func (a *app) mirrorsDescribe() *cobra.Command {
@@ -468,13 +517,14 @@ func (a *app) describeMirrors(ctx context.Context, m *mirroradm.Client, names []
 	if err != nil {
 		return err
 	}
+	aside := a.setAside(ctx, m)
 	out := []mirrorJSON{}
 	t := table{header: []string{"MIRROR", "TOPIC", "PARTITION", "STATE", "SOURCE-OFFSET", "DESTINATION-OFFSET", "LAG", "LAST-ERROR"}}
 	for _, d := range ds {
 		if d.Err != nil {
 			return fmt.Errorf("mirror %s: %w", d.Name, d.Err)
 		}
-		j := mirrorJSON{d.Name, d.SourceBootstrap, d.SourceClusterID, []mirrorPartitionJSON{}}
+		j := mirrorJSON{d.Name, d.SourceBootstrap, d.SourceClusterID, []mirrorPartitionJSON{}, d.Weaker, d.GroupsGone, aside[d.Name]}
 		for _, p := range d.Partitions {
 			x := mirrorPartitionJSON{Topic: p.Topic, Partition: p.Partition, State: p.State, LastError: p.LastError}
 			if p.SourceOffset >= 0 {
@@ -496,6 +546,87 @@ func (a *app) describeMirrors(ctx context.Context, m *mirroradm.Client, names []
 		return a.printJSON(map[string]any{"mirrors": out})
 	}
 	a.printf("%s", t.String())
+	for _, d := range ds {
+		for _, w := range d.Weaker {
+			a.printf("Weaker than on the source: %s.\n", w)
+		}
+		for _, g := range d.GroupsGone {
+			a.printf("Deleted at the source, kept here: group %s.\n", g)
+		}
+		if x := aside[d.Name]; x != nil {
+			a.printf("Set aside by cuts of mirror %s: %d records in %d files (milena mirrors cut list --mirror %s).\n", d.Name, x.Records, x.Files, d.Name)
+		}
+	}
+	return nil
+}
+
+func (a *app) mirrorsConfigs() *cobra.Command {
+	var set, remove []string
+	var all bool
+	c := &cobra.Command{
+		Use: "configs NAME", Short: "Show the configs of a mirror, or change them", Args: exactly("NAME"),
+		Long: "Without --set and --delete it shows the configs that are set; what is sensitive has no value. milena configs does the same with\n" +
+			"--entity-type cluster-mirrors.",
+		Example: "  milena mirrors configs dr --set mirror.groups.exclude=tmp-.* --delete mirror.max.cut.records",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kv, err := keyValues("set", set)
+			if err != nil {
+				return err
+			}
+			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
+				if len(kv)+len(remove) > 0 {
+					if err := m.AlterConfigs(ctx, args[0], kv, remove...); err != nil {
+						return fmt.Errorf("mirror %s: %w", args[0], err)
+					}
+					if a.json {
+						return a.printJSON(map[string]any{"mirror": args[0], "set": len(kv), "deleted": len(remove)})
+					}
+					a.printf("Changed %d configs of mirror %s.\n", len(kv)+len(remove), args[0])
+					return nil
+				}
+				return a.showMirrorConfigs(ctx, m, args[0], all)
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringArrayVar(&set, "set", nil, "set a config, `KEY=VALUE`; may be repeated")
+	f.StringArrayVar(&remove, "delete", nil, "take a config back to its default, `KEY`; may be repeated")
+	f.BoolVar(&all, "all", false, "show defaults too")
+	return a.clientFlags(c)
+}
+
+func (a *app) showMirrorConfigs(ctx context.Context, m *mirroradm.Client, mirror string, all bool) error {
+	cs, err := m.Configs(ctx, mirror)
+	if err != nil {
+		return fmt.Errorf("mirror %s: %w", mirror, err)
+	}
+	type row struct {
+		Name      string  `json:"name"`
+		Value     *string `json:"value"`
+		Default   bool    `json:"default"`
+		Sensitive bool    `json:"sensitive"`
+	}
+	rows := []row{}
+	for _, x := range cs {
+		if x.Default && !all {
+			continue
+		}
+		rows = append(rows, row{x.Key, x.Value, x.Default, x.Sensitive})
+		if a.json {
+			continue
+		}
+		value := "(none)"
+		switch {
+		case x.Sensitive && !x.Default:
+			value = "(hidden)"
+		case x.Value != nil:
+			value = *x.Value
+		}
+		a.printf("%s=%s\n", x.Key, value)
+	}
+	if a.json {
+		return a.printJSON(map[string]any{"mirror": mirror, "configs": rows})
+	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -18,7 +19,7 @@ func Main(version string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return int(Run(ctx, &Env{
-		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version,
+		Program: filepath.Base(os.Args[0]), Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version,
 		StdoutTerminal: term.IsTerminal(int(os.Stdout.Fd())), StderrTerminal: term.IsTerminal(int(os.Stderr.Fd())), Hostname: os.Hostname,
 	}))
 }
@@ -27,11 +28,16 @@ func Main(version string) int {
 func Run(ctx context.Context, env *Env) ExitCode {
 	a := &app{env: env}
 	root := a.root()
+	if env.Program == mirrorToolName {
+		root = a.mirrorToolCommand()
+	}
 	root.SetArgs(env.Args)
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	strictCompletion(root)
+	if root.HasSubCommands() {
+		strictCompletion(root)
+	}
 	err := root.ExecuteContext(ctx)
 	code := exitCode(err)
 	if err != nil {
@@ -74,7 +80,7 @@ func (a *app) root() *cobra.Command {
 	})
 	root.AddCommand(
 		a.serverCommand(), a.storageCommand(), a.demoCommand(), a.topicsCommand(), a.configsCommand(), a.groupsCommand(),
-		a.produceCommand(), a.consumeCommand(), a.dumpLogCommand(), a.mirrorsCommand(), a.quorumCommand(), a.metadataCommand(), a.clusterCommand(), a.featuresCommand(), a.versionCommand(),
+		a.produceCommand(), a.consumeCommand(), a.dumpLogCommand(), a.mirrorsCommand(), a.mirrorToolCommand(), a.quorumCommand(), a.metadataCommand(), a.clusterCommand(), a.featuresCommand(), a.versionCommand(),
 	)
 	root.SetHelpCommand(helpCommand())
 	return root

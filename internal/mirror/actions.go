@@ -31,6 +31,13 @@ func (p *Partition) mirroring() bool {
 			return false
 		}
 	}
+	if p.cutting.Load() { // by a target that is gone
+		if !p.settled(false) {
+			return false
+		}
+		p.cutting.Store(false)
+		p.rep.AlignmentChanged()
+	}
 	m, ok := p.sourceMirror()
 	if !ok {
 		return false
@@ -100,9 +107,21 @@ func (p *Partition) leader(ctx context.Context, m *mirror) (Leader, error) {
 	return Leader{}, errors.New("no source metadata: the source knows no leader of the partition")
 }
 
-// truncation aligns the log with the source before the first fetch (spec 7.6 LOG_TRUNCATION, with decision D3).
+// truncation aligns the log with the source before the first fetch, and then waits for the followers (spec 7.6 LOG_TRUNCATION, 7.7,
+// with decisions D3 and D5). A new leader begins again.
 func (p *Partition) truncation() bool {
 	p.unfetch()
+	if !p.cutDone {
+		return p.align()
+	}
+	if !p.settled(p.mgr.waitsForAll(p.tp.topic)) {
+		return false
+	}
+	return p.write(write{state: mirrormsg.Mirroring})
+}
+
+// align cuts the log to what it shares with the source.
+func (p *Partition) align() bool {
 	m, ok := p.sourceMirror()
 	if !ok {
 		return false
@@ -131,11 +150,21 @@ func (p *Partition) truncation() bool {
 		to = 0
 	}
 	if to < end {
+		if err := p.rep.MayCut(p.mgr.waitsForAll(p.tp.topic)); err != nil {
+			p.wait(err)
+			return false
+		}
 		if err := p.cut(p.ctx, to, fmt.Sprintf("alignment with the source at last mirror epoch %d", last)); err != nil {
 			return p.fail(err, true)
 		}
 	}
-	return p.write(write{state: mirrormsg.Mirroring})
+	// Also where nothing was cut here: a leader before this one may have been ahead of its followers with that, and of the groups.
+	p.rep.AlignFollowers()
+	if known && to >= end {
+		p.clampTo.Store(end)
+	}
+	p.cutDone = true
+	return true
 }
 
 // cutPoint is where a log is cut to keep the shared history up to an epoch: the start of its first epoch above (spec A.3).

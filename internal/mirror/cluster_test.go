@@ -57,6 +57,12 @@ func (b *logBuffer) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
+func (b *logBuffer) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
 // newCluster makes a node with quick retries; extra are configs as key, value, ...
 func newCluster(t *testing.T, name string, extra ...string) *cluster {
 	t.Helper()
@@ -73,9 +79,7 @@ func newCluster(t *testing.T, name string, extra ...string) *cluster {
 	t.Cleanup(func() {
 		c.kill()
 		if t.Failed() {
-			c.logs.mu.Lock()
-			defer c.logs.mu.Unlock()
-			t.Logf("log of %s:\n%s", name, c.logs.buf.String())
+			t.Logf("log of %s:\n%s", name, c.logs.text())
 		}
 	})
 	c.start()

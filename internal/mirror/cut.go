@@ -2,18 +2,16 @@ package mirror
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
-	"milena/internal/disk"
+	"milena/internal/coord/mirrorstate"
+	"milena/internal/meta"
+	"milena/internal/mirrormsg"
 	"milena/internal/partlog"
 	"milena/internal/record"
+	"milena/internal/replica"
 )
-
-// cutDir is the directory under a log directory where cut records are set aside (spec D4).
-const cutDir = "cut"
 
 // clampTimeout bounds how long a cut waits for the group coordinator.
 const clampTimeout = 5 * time.Second
@@ -36,7 +34,8 @@ func (p *Partition) cut(ctx context.Context, to int64, why string) error {
 		}
 		from, truncate = to, func() error { return p.rep.TruncateTo(to) }
 	}
-	file, bytes, err := setAside(p.mgr.opts.FS, log, p.tp, p.key.TopicID.String(), from, end)
+	_, epoch, _ := p.rep.Leader()
+	aside, err := p.mgr.cuts.add(log, p.key.TopicID, from, end, Cut{Mirror: p.mirror, Topic: p.tp.topic, Partition: p.tp.partition, LeaderEpoch: epoch, Reason: why})
 	if err != nil {
 		return fmt.Errorf("records from offset %d on could not be set aside, so none was cut: %w", from, err)
 	}
@@ -47,11 +46,107 @@ func (p *Partition) cut(ctx context.Context, to int64, why string) error {
 	defer cancel()
 	groups, err := p.mgr.opts.ClampOffsets(clamp, p.tp.topic, p.key.TopicID, p.tp.partition, to, log.LatestEpoch())
 	if err != nil {
-		p.log.Error("committed offsets above the cut could not be taken back", "offset", to, "error", err)
+		p.log.Warn("committed offsets above the cut could not be taken back, trying again", "offset", to, "error", err)
+		p.clampTo.Store(to)
 	}
 	p.mgr.metrics.cutRecords.WithLabelValues(p.mirror).Add(float64(end - from))
-	p.log.Warn("mirror partition was cut", "reason", why, "offset", to, "end", end, "records", end-from, "bytes", bytes, "file", file, "groups", groups)
+	p.log.Warn("mirror partition was cut", "reason", why, "offset", to, "end", end, "records", end-from,
+		"set_aside", aside.Records, "bytes", aside.Bytes, "file", aside.Name, "groups", groups)
 	return nil
+}
+
+// uncleanTruncation waits until all replicas agree on a log that was cut because of an unclean election at the source (spec 7.6
+// ULE_LOG_TRUNCATION).
+func (p *Partition) uncleanTruncation() bool {
+	p.unfetch()
+	if !p.cutDone {
+		p.rep.AlignFollowers()
+		p.cutDone = true
+	}
+	if !p.settled(true) {
+		return false
+	}
+	return p.write(write{state: mirrormsg.Mirroring})
+}
+
+// guardPause is how long a partition that waits for replicas waits without news of them.
+const guardPause = time.Second
+
+// converged reports whether no replica that counts goes beyond this leader's log (phase 2 of spec 7.7): those in sync or about to be,
+// or all. Until then it is looked at when a follower fetches, when the ISR changes, and now and then.
+func (p *Partition) converged(all bool) bool {
+	waiting := p.rep.Unaligned(all)
+	if len(waiting) == 0 {
+		return true
+	}
+	p.wait(fmt.Errorf("waiting for replicas %v to cut their logs as the leader has", waiting))
+	return false
+}
+
+// settled reports whether a cut is over: the replicas agree, and no group has committed more than there is.
+func (p *Partition) settled(all bool) bool { return p.converged(all) && p.clamped() }
+
+// clampPatience is how long a partition waits for the coordinators of groups before it goes on without.
+const clampPatience = time.Minute
+
+// clamped takes back committed offsets that a cut could not, or of which a new leader doesn't know whether they were.
+func (p *Partition) clamped() bool {
+	to := p.clampTo.Load()
+	if to < 0 {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, clampTimeout)
+	defer cancel()
+	groups, err := p.mgr.opts.ClampOffsets(ctx, p.tp.topic, p.key.TopicID, p.tp.partition, to, p.rep.Log().LatestEpoch())
+	if len(groups) > 0 {
+		p.log.Warn("committed offsets above a cut were taken back", "offset", to, "groups", groups)
+	}
+	if p.clampSince.IsZero() {
+		p.clampSince = time.Now()
+	}
+	if err != nil && time.Since(p.clampSince) < clampPatience {
+		p.wait(fmt.Errorf("taking back committed offsets above %d: %w", to, err))
+		return false
+	}
+	if err != nil {
+		p.log.Error("committed offsets above the cut could not be taken back", "offset", to, "error", err)
+	}
+	p.clampTo.Store(-1)
+	p.clampSince = time.Time{}
+	return true
+}
+
+// wait shows what a partition waits for and looks again later.
+func (p *Partition) wait(err error) {
+	p.sawError(err)
+	p.kickIn(guardPause)
+}
+
+// setStatus takes over what the coordinator holds. In a state that has come after an alignment the log is not cut unasked, but
+// for what the source tells while mirroring.
+func (p *Partition) setStatus(st mirrorstate.Status) {
+	p.status = st
+	p.actual.Store(int32(st.State))
+	state := st.State
+	if state == mirrormsg.Failed {
+		state = st.Previous
+	}
+	unaligned := state == mirrormsg.Unknown || state == mirrormsg.LogTruncation || state == mirrormsg.ULELogTruncation
+	if p.unaligned.Swap(unaligned) != unaligned {
+		p.rep.AlignmentChanged()
+	}
+}
+
+// Alignment is a partition's part in its mirror (spec D5), for replica.Manager.SetAlignments; nil for a topic that isn't mirrored.
+func (m *Manager) Alignment(t *meta.Topic, partition int32) *replica.Alignment {
+	if wish := mirrormsg.State(t.MirrorDesired); t.MirrorName == "" || wish != mirrormsg.Mirroring && wish != mirrormsg.Paused {
+		return nil
+	}
+	mirrorName, k := t.MirrorName, tp{t.Name, partition}
+	return &replica.Alignment{Pending: func() bool {
+		p := m.partition(k)
+		return p == nil || p.mirror != mirrorName || p.unaligned.Load() || p.cutting.Load()
+	}}
 }
 
 // batchStart is off, or the base offset of the batch that it lies inside of: a cut never splits a batch (spec A.8).
@@ -79,70 +174,29 @@ func batchStart(log *partlog.Log, off int64) (int64, error) {
 	return off, nil
 }
 
-// setAside copies the batches from offset from up to end into a file of their own, in the log's format, and makes it
-// durable. It returns the file's name and size.
-func setAside(fs disk.FS, log *partlog.Log, t tp, topicID string, from, end int64) (string, int64, error) {
-	if from >= end {
-		return "", 0, nil
+// expireInterval is how often it is looked whether what cuts set aside was kept long enough.
+const expireInterval = time.Minute
+
+func (m *Manager) expireLoop() {
+	t := time.NewTicker(expireInterval)
+	defer t.Stop()
+	for {
+		m.cuts.expire(m.opts.CutRetention(), time.Now())
+		select {
+		case <-m.ctx.Done():
+			return
+		case <-t.C:
+		}
 	}
-	dir := filepath.Join(filepath.Dir(log.Dir()), cutDir)
-	if err := fs.Mkdir(dir); err != nil {
-		return "", 0, err
-	}
-	name := filepath.Join(dir, fmt.Sprintf("%s-%s-%020d-%d.log", t, topicID, from, time.Now().UnixMilli()))
-	f, err := fs.Create(name)
-	if err != nil {
-		return "", 0, err
-	}
-	bytes, err := copyBatches(f, log, from, end)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = errors.Join(fs.SyncDir(dir), fs.SyncDir(filepath.Dir(dir)))
-	}
-	if err != nil {
-		return "", 0, errors.Join(err, fs.Remove(name))
-	}
-	return name, bytes, nil
 }
 
-// copyChunk is how much of a log is read at once.
-const copyChunk = 1 << 20
+// Cuts lists what cuts of mirror partitions have set aside on this broker, the oldest first.
+func (m *Manager) Cuts() []Cut { return m.cuts.list() }
 
-func copyBatches(f disk.File, log *partlog.Log, from, end int64) (int64, error) {
-	total := int64(0)
-	// A log start inside a batch: the batch is there from its beginning.
-	for off := max(from, log.StartOffset()); off < end; {
-		info, err := log.Read(off, copyChunk, end, true)
-		if err != nil {
-			return total, err
-		}
-		next := off
-		for _, s := range info.Spans {
-			buf, err := s.Bytes()
-			if err == nil {
-				_, err = f.Write(buf)
-			}
-			if err != nil {
-				info.Release()
-				return total, err
-			}
-			total += int64(len(buf))
-			for b, err := range record.Batches(buf) {
-				if err != nil {
-					info.Release()
-					return total, err
-				}
-				next = b.NextOffset()
-			}
-		}
-		info.Release()
-		if next <= off {
-			break // compaction took the last batches
-		}
-		off = next
-	}
-	return total, nil
+// ReadCut returns whole batches of a file of Cuts from position pos on, at most most bytes but for the first; nothing at its end.
+func (m *Manager) ReadCut(name string, pos int64, most int) ([]byte, error) {
+	return m.cuts.read(name, pos, most)
 }
+
+// PurgeCut removes a file of Cuts for good.
+func (m *Manager) PurgeCut(name string) error { return m.cuts.remove(name) }

@@ -148,6 +148,42 @@ func TestDamagedBatch(t *testing.T) {
 	dst.same(src, "t", 0, 0)
 }
 
+// D14: "milena mirrors skip continues behind it and records a gap": by the config mirror.skip.batches and a recover. The batches before
+// and behind the damaged one are the source's.
+func TestScenario174Skip(t *testing.T) {
+	src, dst := pair(t)
+	src.produce("t", 0, 5)
+	src.produce("t", 0, 5)
+	_, bases := src.batches("t", 0, 0)
+	bad := bases[len(bases)-1]
+	defer src.damage("t")()
+	src.produce("t", 0, 5)
+	dst.mirror("m", src)
+	dst.begin("m", "t")
+	dst.await("m", "t", 0, func(p mirroradm.Partition) bool { return p.State == "FAILED" && p.RetryAttempt == -1 })
+	if err := dst.mir.AlterConfigs(t.Context(), "m", map[string]string{"mirror.skip.batches": fmt.Sprintf("other:0:1,t:0:%d", bad)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dst.mir.Recover(t.Context(), "m", []string{"t"}); err != nil {
+		t.Fatal(err)
+	}
+	dst.awaitEnd("t", 0, 15)
+	theirs, _ := src.batches("t", 0, 0)
+	ours, _ := dst.batches("t", 0, 0)
+	var want []byte
+	for b, err := range record.Batches(theirs) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.BaseOffset() < bad || b.BaseOffset() >= bad+5 {
+			want = append(want, b...)
+		}
+	}
+	if !bytes.Equal(ours, want) {
+		t.Errorf("%d bytes and not the %d of the batches around the damaged one", len(ours), len(want))
+	}
+}
+
 // D7: "Retention and compaction don't run on a mirror topic until its configs were synced once; the first sync is part of
 // Start": records that are two years old are there after the first retention passes.
 func TestOldRecordsSurvive(t *testing.T) {
@@ -280,9 +316,6 @@ func TestFailback(t *testing.T) {
 	a.begin("back", "t")
 	a.await("back", "t", 0, level)
 	a.same(b, "t", 0, 0)
-	if dir, err := a.mem.ReadDir("/data/cut"); err != nil || len(dir) != 1 {
-		t.Errorf("what A held beyond the shared history is not set aside: %v %v", dir, err)
-	}
 	if data := a.cutBatches(); len(data) != 1 || data[0] != 7 {
 		t.Errorf("set aside: %v", data)
 	}
@@ -296,6 +329,9 @@ func (c *cluster) cutBatches() (bases []int64) {
 		c.t.Fatal(err)
 	}
 	for _, e := range ents {
+		if !strings.HasSuffix(e.Name(), ".log") {
+			continue // what is said of one
+		}
 		data, err := disk.ReadFile(c.mem, "/data/cut/"+e.Name())
 		if err != nil {
 			c.t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"milena/internal/api"
 	"milena/internal/coord/mirrorstate"
+	"milena/internal/ids"
 	"milena/internal/meta"
 	"milena/internal/mirrormsg"
 	"milena/internal/peer"
@@ -292,4 +293,19 @@ func (c *Cluster) ReadOffsets(ctx context.Context, mirror string, parts []Partit
 type PartitionOf struct {
 	Topic     *meta.Topic
 	Partition int32
+}
+
+// ClampOffsets has another broker take back committed offsets of a partition above end, of the groups it coordinates, and returns those.
+func (c *Cluster) ClampOffsets(ctx context.Context, broker int32, topic string, id ids.UUID, partition int32, end int64, epoch int32) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	defer cancel()
+	resp, err := c.brokers.call(ctx, broker, &mirrormsg.ClampGroupOffsetsRequest{TopicName: topic, TopicID: id, PartitionIndex: partition, EndOffset: end, LeaderEpoch: epoch})
+	if err != nil {
+		return nil, notReached(broker, err)
+	}
+	r := resp.(*mirrormsg.ClampGroupOffsetsResponse)
+	if r.ErrorCode != 0 {
+		return r.Groups, api.Errorf(api.Code(r.ErrorCode), "broker %d: %s", broker, text(r.ErrorMessage))
+	}
+	return r.Groups, nil
 }

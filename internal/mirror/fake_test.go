@@ -2,6 +2,7 @@ package mirror_test
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"strconv"
 	"sync"
@@ -49,8 +50,12 @@ func newFake(t *testing.T, node int32) *fake {
 		t.Fatal(err)
 	}
 	f := &fake{t: t, node: node, addr: ln.Addr().String(), epoch: 1}
+	logs := &logBuffer{}
 	table := server.Table{
 		api.Metadata: f.metadata, api.Fetch: f.onFetch, api.OffsetForLeaderEpoch: f.epochEnd, api.ListOffsets: f.listOffsets, api.DescribeConfigs: f.configs,
+		api.ListGroups: func(_ context.Context, r *server.Request) {
+			r.Reply(server.Response{Msg: kmsg.NewPtrListGroupsResponse()})
+		},
 	}
 	table[api.ApiVersions] = func(_ context.Context, r *server.Request) {
 		if r.UnsupportedVersion {
@@ -58,6 +63,8 @@ func newFake(t *testing.T, node int32) *fake {
 			return
 		}
 		resp := kmsg.NewPtrApiVersionsResponse()
+		// franz-go takes a broker that lists no Produce for one that told no versions, and sends it what it doesn't serve.
+		resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: int16(api.Produce), MaxVersion: 3})
 		for _, v := range table.APIs(api.Milena) {
 			k := kmsg.NewApiVersionsResponseApiKey()
 			k.ApiKey, k.MinVersion, k.MaxVersion = v.Key, v.Min, v.Max
@@ -65,7 +72,8 @@ func newFake(t *testing.T, node int32) *fake {
 		}
 		r.Reply(server.Response{Msg: resp})
 	}
-	srv, err := server.New(server.Options{Listeners: []server.Listener{{Listener: ln, Name: "PLAINTEXT", Protocol: "PLAINTEXT"}}, Table: func(string) server.Table { return table }})
+	srv, err := server.New(server.Options{Listeners: []server.Listener{{Listener: ln, Name: "PLAINTEXT", Protocol: "PLAINTEXT"}}, Table: func(string) server.Table { return table },
+		Logger: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,6 +93,9 @@ func newFake(t *testing.T, node int32) *fake {
 		cancel()
 		_ = srv.Shutdown(ctx)
 		<-done
+		if t.Failed() {
+			t.Logf("log of source broker %d:\n%s", node, logs.text())
+		}
 	})
 	return f
 }

@@ -174,7 +174,7 @@ func (f *fetcher) append(t *target, rp *fetchwire.ResponsePartition, now time.Ti
 	if err != nil {
 		return err
 	}
-	t.highest = epoch
+	t.highest, t.behind = epoch, -1
 	if t.sle >= 0 && epoch > t.sle {
 		return fmt.Errorf("%w: a batch has epoch %d, the source leader's is %d", errStaleMetadata, epoch, t.sle)
 	}
@@ -211,6 +211,7 @@ func (f *fetcher) appendBatches(t *target, buf []byte, sourceStart int64) error 
 	if errors.Is(err, partlog.ErrCorrupt) {
 		sound := soundPrefix(buf)
 		if sound == 0 {
+			t.behind = behind(buf, end)
 			return err
 		}
 		if _, err := t.rep.AppendAsIs(buf[:sound], o); err != nil {
@@ -234,6 +235,21 @@ func soundPrefix(buf []byte) int {
 		n += len(b)
 	}
 	return n
+}
+
+// behind is the offset at which the log may go on behind a damaged batch at the front of buf that begins at end: where a sound batch
+// follows in the same answer, or where the damaged one says that it ends. -1 if neither can be believed.
+func behind(buf []byte, end int64) int64 {
+	b := record.Batch(buf)
+	if n := b.Len(); n >= record.HeaderSize && n < int64(len(buf)) {
+		if next, err := record.Parse(buf[n:]); err == nil && next != nil && next.CheckCRC() == nil && next.BaseOffset() > end {
+			return next.BaseOffset()
+		}
+	}
+	if count := b.NextOffset() - end; b.BaseOffset() <= end && count > 0 && count <= b.Len() { // a record takes a byte at least
+		return b.NextOffset()
+	}
+	return -1
 }
 
 var (
@@ -303,6 +319,13 @@ func (f *fetcher) corrupt(t *target, err error) {
 	if t.corrupt++; t.corrupt < corruptFetches {
 		t.p.sawError(err)
 		f.backOff(t)
+		return
+	}
+	if f.m.set().Skip[skipKey(t.key, end)] && t.behind > end {
+		f.log.Warn("a damaged batch of the source is skipped, as mirror.skip.batches says: its offsets are a gap", "topic", t.key.topic,
+			"partition", t.key.partition, "offset", end, "next", t.behind)
+		f.m.mgr.metrics.gaps.WithLabelValues(f.m.name).Add(float64(t.behind - end))
+		t.skipTo, t.corrupt = t.behind, 0
 		return
 	}
 	f.fail(t, fmt.Errorf("the batch at offset %d of the source failed its check in %d fetches: %w", end, corruptFetches, err), false)

@@ -83,6 +83,15 @@ func (f *fetcher) end() bool {
 	return f.ended
 }
 
+// letGo removes the targets of a fetcher whose run has ended.
+func (f *fetcher) letGo() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, t := range f.targets {
+		t.remove()
+	}
+}
+
 // run fetches until ctx ends or there was nothing to fetch for a while.
 func (f *fetcher) run(ctx context.Context) {
 	defer f.hangUp()
@@ -310,7 +319,10 @@ func (f *fetcher) cut(ctx context.Context, t *target, to int64, why string) {
 		return
 	}
 	var err error
-	if !t.take(func() { err = t.p.cut(ctx, to, why) }) {
+	if !t.take(func() {
+		t.p.cutting.Store(true)
+		err = t.p.cut(ctx, to, why)
+	}) {
 		return
 	}
 	switch {
@@ -319,6 +331,6 @@ func (f *fetcher) cut(ctx context.Context, t *target, to int64, why string) {
 	case f.m.mgr.waitsForAll(t.key.topic):
 		t.finish(outcome{kind: outcomeUnclean})
 	default:
-		t.aligned = false // the next round asks again from the new end
+		t.finish(outcome{kind: outcomeCut}) // a new target asks again from the new end
 	}
 }

@@ -79,6 +79,7 @@ func (mi *mirror) syncGroups(ctx context.Context, owner bool) error {
 		return err
 	}
 	names = slices.DeleteFunc(names, func(g string) bool { return !s.GroupsInclude.Match(g) || s.GroupsExclude.Match(g) })
+	mi.noteGone(names)
 	offsets, err := mi.source.GroupOffsets(ctx, names)
 	errs := []error{err}
 	var ends map[tp]bounds
@@ -111,6 +112,32 @@ func (mi *mirror) syncGroups(ctx context.Context, owner bool) error {
 	}
 	mi.held.Store(&held)
 	return errors.Join(errs...)
+}
+
+// noteGone finds the groups that the source held committed offsets of and that it has no more. They stay here (spec D8), to expire as others
+// do.
+func (mi *mirror) noteGone(names []string) {
+	there := map[string]bool{}
+	for _, g := range names {
+		there[g] = true
+	}
+	mi.mu.Lock()
+	defer mi.mu.Unlock()
+	maps.DeleteFunc(mi.gone, func(g string, _ bool) bool { return there[g] })
+	old := mi.held.Load()
+	if old == nil {
+		return
+	}
+	for h := range *old {
+		if there[h.group] || mi.gone[h.group] {
+			continue
+		}
+		if mi.gone == nil {
+			mi.gone = map[string]bool{}
+		}
+		mi.gone[h.group] = true
+		mi.log.Warn("a group was deleted at the source; its offsets are kept here", "group", h.group)
+	}
 }
 
 // keepHeld takes over what was held of a group.

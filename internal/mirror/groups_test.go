@@ -115,3 +115,39 @@ func TestActiveGroupsAreLeftAlone(t *testing.T) {
 	}
 	dst.awaitCommitted("g", "t", 2)
 }
+
+// D8: "A group deleted on the source is kept on the standby and shown as such", until it is there again.
+func TestGroupDeletedAtTheSource(t *testing.T) {
+	src, dst := pair(t)
+	src.produce("t", 0, 5)
+	src.commit("g", "t", 3, "")
+	src.commit("other", "t", 1, "")
+	dst.mirror("m", src)
+	dst.begin("m", "t")
+	dst.awaitCommitted("g", "t", 3)
+	dst.awaitCommitted("other", "t", 1)
+	gone := func(want string) {
+		t.Helper()
+		eventually(t, func() error {
+			ds, err := dst.mir.Describe(t.Context(), "m")
+			if err != nil {
+				return err
+			}
+			if got := fmt.Sprint(ds[0].GroupsGone); got != want {
+				return fmt.Errorf("groups deleted at the source: %s, want %s", got, want)
+			}
+			return nil
+		})
+	}
+	gone("[]")
+	if rs, err := src.adm.DeleteGroups(t.Context(), "g"); err != nil || rs["g"].Err != nil {
+		t.Fatal(rs, err)
+	}
+	gone("[g]")
+	if at, _ := dst.committed("g", "t"); at != 3 {
+		t.Errorf("the kept group is at %d", at)
+	}
+	src.commit("g", "t", 4, "")
+	gone("[]")
+	dst.awaitCommitted("g", "t", 4)
+}

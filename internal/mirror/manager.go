@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,6 +50,10 @@ type Options struct {
 	// ClampOffsets takes committed offsets of a partition beyond end back to it and returns their groups (spec D8).
 	ClampOffsets func(ctx context.Context, topic string, id ids.UUID, partition int32, end int64, epoch int32) ([]string, error)
 	FS           disk.FS
+	// LogDirs are the log directories: what cuts take is set aside in each.
+	LogDirs []string
+	// CutRetention is mirror.cut.retention.*; asked each time, since it is dynamic. nil: everything is kept.
+	CutRetention func() CutRetention
 	Dial         client.Dialer // nil: the system's
 	Retry        Retry
 	// RefreshInterval is mirror.metadata.refresh.interval.ms; asked each time, since it is dynamic.
@@ -72,6 +77,7 @@ type Manager struct {
 	memory      *semaphore.Weighted
 	memoryLimit int64
 	metrics     *metrics
+	cuts        *cutStore
 
 	image   atomic.Pointer[meta.Image]
 	changes atomic.Pointer[chan struct{}] // closed and replaced at each change of metadata
@@ -94,8 +100,15 @@ func New(o Options) (*Manager, error) {
 	ch := make(chan struct{})
 	m.changes.Store(&ch)
 	var err error
-	m.metrics, err = newMetrics(m, o.Registerer)
-	return m, err
+	m.cuts = newCutStore(o.FS, o.LogDirs, o.Logger)
+	if m.metrics, err = newMetrics(m, o.Registerer); err != nil {
+		m.stop()
+		return nil, err
+	}
+	if o.CutRetention != nil {
+		m.wg.Go(m.expireLoop)
+	}
+	return m, nil
 }
 
 // Close stops all mirroring work and waits for it.
@@ -174,7 +187,7 @@ func (m *Manager) topic(name string) *meta.Topic { return m.image.Load().TopicBy
 // waitsForAll is mirror.support.unclean.leader.election of a topic: after a cut all replicas have to agree before the
 // mirroring goes on.
 func (m *Manager) waitsForAll(topic string) bool {
-	return m.image.Load().Config(meta.ResourceTopic, topic)["mirror.support.unclean.leader.election"] == "true"
+	return strings.EqualFold(m.image.Load().Config(meta.ResourceTopic, topic)["mirror.support.unclean.leader.election"], "true")
 }
 
 // changed is closed when metadata changes after this call.
@@ -392,4 +405,13 @@ func (m *Manager) SourceTopics(ctx context.Context, name string, topics []string
 		return nil, err
 	}
 	return mi.source.Refresh(ctx, topics)
+}
+
+// ListSource returns the topics of a mirror's source that are not internal.
+func (m *Manager) ListSource(ctx context.Context, name string) ([]SourceTopic, error) {
+	mi, err := m.mirror(name)
+	if err != nil {
+		return nil, err
+	}
+	return mi.source.List(ctx)
 }

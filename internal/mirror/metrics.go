@@ -19,6 +19,8 @@ type metrics struct {
 	cutRecords  *prometheus.CounterVec // mirror
 	gaps        *prometheus.CounterVec // mirror
 
+	cutBytes   *prometheus.Desc
+	cutFiles   *prometheus.Desc
 	states     *prometheus.Desc
 	lag        *prometheus.Desc
 	lagSeconds *prometheus.Desc
@@ -39,6 +41,8 @@ func newMetrics(m *Manager, r prometheus.Registerer) (*metrics, error) {
 		syncErrors:  counter("sync_errors_total", "Failed runs of a mirror's periodic work, by kind.", "sync"),
 		cutRecords:  counter("cut_records_total", "Records that were cut from mirror partitions and set aside."),
 		gaps:        counter("gap_records_total", "Offsets that the source's retention took before they were mirrored."),
+		cutBytes:    desc("cut_bytes", "Bytes set aside by cuts that are kept on this broker."),
+		cutFiles:    desc("cut_files", "Files of records set aside by cuts that are kept on this broker."),
 		states:      desc("partitions", "Mirror partitions led here, by state.", "state"),
 		lag:         desc("lag_offsets", "Source high watermark minus own; absent while the source's is unknown.", "topic", "partition"),
 		lagSeconds:  desc("lag_seconds", "Time since the log end last equalled a source high watermark; absent while unknown.", "topic", "partition"),
@@ -55,6 +59,8 @@ func (x *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range []*prometheus.CounterVec{x.bytes, x.fetchErrors, x.syncErrors, x.cutRecords, x.gaps} {
 		c.Describe(ch)
 	}
+	ch <- x.cutBytes
+	ch <- x.cutFiles
 	ch <- x.states
 	ch <- x.lag
 	ch <- x.lagSeconds
@@ -75,6 +81,7 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range []*prometheus.CounterVec{x.bytes, x.fetchErrors, x.syncErrors, x.cutRecords, x.gaps} {
 		c.Collect(ch)
 	}
+	x.collectCuts(ch)
 	now := time.Now()
 	counts := map[string]map[mirrormsg.State]int{}
 	for _, p := range x.m.partitions(func(*Partition) bool { return true }) {
@@ -103,6 +110,23 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 				ch <- prometheus.MustNewConstMetric(x.syncAge, prometheus.GaugeValue, now.Sub(at).Seconds(), name, sync)
 			}
 		}
+	}
+}
+
+// collectCuts tells what is set aside, of each mirror that exists or once cut here.
+func (x *metrics) collectCuts(ch chan<- prometheus.Metric) {
+	type kept struct{ files, bytes int64 }
+	by := map[string]kept{}
+	for name := range x.m.image.Load().Configs(meta.ResourceClusterMirror) {
+		by[name] = kept{}
+	}
+	for _, c := range x.m.Cuts() {
+		k := by[c.Mirror]
+		by[c.Mirror] = kept{k.files + 1, k.bytes + c.Bytes}
+	}
+	for name, k := range by {
+		ch <- prometheus.MustNewConstMetric(x.cutBytes, prometheus.GaugeValue, float64(k.bytes), name)
+		ch <- prometheus.MustNewConstMetric(x.cutFiles, prometheus.GaugeValue, float64(k.files), name)
 	}
 }
 

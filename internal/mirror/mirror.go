@@ -33,6 +33,10 @@ type mirror struct {
 	// synced are the topics whose configs were synced, with the metadata offset of the wish they were synced for.
 	synced map[string]int64
 	health Health
+	// weaker is in what topics are weaker here than on the source, as TOPIC: WHAT; only the mirror's owner compares.
+	weaker []string
+	// gone are the groups that the source held before and holds no more.
+	gone map[string]bool
 
 	// missing counts the refreshes in a row that did not find a topic; owned by the refresh goroutine.
 	missing map[string]int
@@ -66,13 +70,18 @@ func newMirror(m *Manager, name string, own map[string]string) (*mirror, error) 
 	return mi, nil
 }
 
-// close ends the fetchers and the periodic work and waits for them.
+// close ends the fetchers and the periodic work and waits for them. It leaves no target behind that nobody fetches: its partition
+// would take it for one that is being fetched.
 func (mi *mirror) close() {
 	mi.mu.Lock()
 	mi.stop() // under the lock: fetch starts nothing after it
+	fetchers := slices.Collect(maps.Values(mi.fetchers))
 	mi.mu.Unlock()
 	mi.source.Close()
 	mi.wg.Wait()
+	for _, f := range fetchers {
+		f.letGo()
+	}
 }
 
 // change takes over configs that need no new connection.

@@ -34,6 +34,11 @@ type Partition struct {
 
 	// actual is the state the append gate goes by: what the coordinator has acknowledged, UNKNOWN before it was read.
 	actual atomic.Int32
+	// unaligned is set as long as the log may have to be cut to agree with the source, by the state; cutting while a cut in MIRRORING
+	// is under way.
+	unaligned, cutting atomic.Bool
+	// clampTo is where committed offsets are still to be taken back to, -1: none.
+	clampTo atomic.Int64
 	// bumping is set while a proactive bump of the leader epoch is under way.
 	bumping atomic.Bool
 	source  sourceView
@@ -58,6 +63,9 @@ type Partition struct {
 	retryAt time.Time
 	// distrust is set after a failure: the cached source leader is asked for again.
 	distrust bool
+	// cutDone is set once this leader's log agrees with the source, in a state that cuts; its followers' may not yet.
+	cutDone    bool
+	clampSince time.Time // when that was tried first
 	// fenced is the batch epoch that led to EPOCH_FENCING, -1 if it isn't known.
 	fenced int32
 }
@@ -69,6 +77,9 @@ func newPartition(m *Manager, mirror string, t *meta.Topic, index int32, rep *re
 	}
 	p.ctx, p.stop = context.WithCancel(m.ctx)
 	p.actual.Store(int32(mirrormsg.Unknown))
+	p.unaligned.Store(true)
+	p.clampTo.Store(-1)
+	rep.OnAligned(p.kick)
 	p.source.reset()
 	return p
 }
@@ -284,7 +295,7 @@ func (p *Partition) mirroringStates(state, wish mirrormsg.State) bool {
 	case state == mirrormsg.EpochFencing:
 		return p.fencing()
 	case state == mirrormsg.ULELogTruncation:
-		return p.write(write{state: mirrormsg.Mirroring})
+		return p.uncleanTruncation()
 	case wish == mirrormsg.Paused:
 		p.unfetch()
 		return p.write(write{state: mirrormsg.Pausing})
@@ -358,7 +369,7 @@ func (p *Partition) onOutcome(o *outcome) bool {
 	case outcomeUnclean:
 		p.unfetch()
 		return p.write(write{state: mirrormsg.ULELogTruncation})
-	case outcomeMoved:
+	case outcomeMoved, outcomeCut:
 		p.unfetch()
 		return true
 	default:
@@ -377,8 +388,8 @@ func (p *Partition) read() bool {
 		p.coordinatorError("read", err)
 		return false
 	}
-	p.known, p.status = true, st
-	p.actual.Store(int32(st.State))
+	p.known = true
+	p.setStatus(st)
 	return true
 }
 
@@ -446,10 +457,9 @@ func (p *Partition) write(w write) bool {
 		return false
 	}
 	before := p.status.State
-	p.status = res
-	p.actual.Store(int32(res.State))
+	p.setStatus(res)
 	if before != res.State {
-		p.retryAt = time.Time{}
+		p.retryAt, p.cutDone = time.Time{}, false
 		p.log.Info("mirror partition changed its state", "from", before.String(), "to", res.State.String(), "error", res.Error)
 	}
 	return true

@@ -103,7 +103,7 @@ func (mi *mirror) refresh(ctx context.Context) error {
 	errs = append(errs, mi.expand(ctx, active, found))
 	if len(present) > 0 {
 		_, err := mi.syncConfigs(ctx, present)
-		errs = append(errs, err)
+		errs = append(errs, err, mi.compareStrength(ctx, present))
 	}
 	errs = append(errs, mi.bumpAhead(ctx, active), mi.enforceExclude(ctx, names), mi.discover(ctx))
 	return errors.Join(errs...)

@@ -35,6 +35,8 @@ type Settings struct {
 
 	// TruncateUnrelated are the topics whose records may go though they share no history with the source (spec D3).
 	TruncateUnrelated map[string]bool
+	// Skip are the damaged batches of the source that are left out (spec D14), as TOPIC:PARTITION:OFFSET.
+	Skip map[string]bool
 	// MaxCut is how many records a cut while mirroring may remove; -1: no limit.
 	MaxCut int64
 }
@@ -44,7 +46,7 @@ func filterKeys() map[string]bool {
 	return map[string]bool{
 		"mirror.topics.include": true, "mirror.topics.exclude": true, "mirror.groups.include": true, "mirror.groups.exclude": true,
 		"mirror.acls.include": true, "mirror.groups.sync.interval.ms": true, "mirror.topic.properties.exclude": true,
-		"mirror.truncate.unrelated.topics": true, "mirror.max.cut.records": true,
+		"mirror.truncate.unrelated.topics": true, "mirror.skip.batches": true, "mirror.max.cut.records": true,
 	}
 }
 
@@ -92,14 +94,24 @@ func ParseSettings(own map[string]string) (*Settings, error) {
 		TopicsInclude:       r.patterns("mirror.topics.include"), TopicsExclude: r.patterns("mirror.topics.exclude"),
 		GroupsInclude: r.patterns("mirror.groups.include"), GroupsExclude: r.patterns("mirror.groups.exclude"),
 		GroupsInterval:    r.ms("mirror.groups.sync.interval.ms"),
-		TruncateUnrelated: map[string]bool{}, MaxCut: r.num("mirror.max.cut.records"),
+		TruncateUnrelated: map[string]bool{}, Skip: map[string]bool{}, MaxCut: r.num("mirror.max.cut.records"),
 	}
 	for _, t := range strings.Split(all["mirror.truncate.unrelated.topics"], ",") {
 		if t = strings.TrimSpace(t); t != "" {
 			s.TruncateUnrelated[t] = true
 		}
 	}
+	for _, b := range strings.Split(all["mirror.skip.batches"], ",") {
+		if b = strings.TrimSpace(b); b != "" {
+			s.Skip[b] = true
+		}
+	}
 	return s, r.err
+}
+
+// skipKey names a batch of the source in Settings.Skip.
+func skipKey(t tp, offset int64) string {
+	return t.topic + ":" + strconv.Itoa(int(t.partition)) + ":" + strconv.FormatInt(offset, 10)
 }
 
 // reader reads typed values and keeps the first error.

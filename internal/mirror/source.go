@@ -20,6 +20,7 @@ import (
 
 	"milena/internal/api"
 	"milena/internal/client"
+	"milena/internal/controller/mirrors"
 	"milena/internal/ids"
 	"milena/internal/mirrormsg"
 )
@@ -41,6 +42,7 @@ type Source struct {
 	leaders    map[string]map[int32]Leader
 	gathering  *refreshCall // the topics that the next refresh asks for; nil if there are none
 	refreshing bool
+	strength   map[string]mirrors.Strength
 }
 
 // tp is a topic partition by name.
@@ -91,7 +93,7 @@ func OpenSource(s *Settings, dial client.Dialer, clientID string) (*Source, erro
 	if err != nil {
 		return nil, err
 	}
-	src := &Source{conf: s.Client, clusterID: s.SourceClusterID, cl: cl, adm: kadm.NewClient(cl), leaders: map[string]map[int32]Leader{}}
+	src := &Source{conf: s.Client, clusterID: s.SourceClusterID, cl: cl, adm: kadm.NewClient(cl), leaders: map[string]map[int32]Leader{}, strength: map[string]mirrors.Strength{}}
 	src.ctx, src.stop = context.WithCancel(context.Background())
 	return src, nil
 }
@@ -279,7 +281,14 @@ func (s *Source) take(resp *kmsg.MetadataResponse, asked []string, found map[str
 		if err != nil && len(t.Partitions) == 0 {
 			found[name].Err = fmt.Errorf("topic %s on the source: %w", name, err)
 		}
+		factor := 0
 		for _, p := range t.Partitions {
+			if factor == 0 || len(p.Replicas) < factor {
+				factor = len(p.Replicas)
+			}
+			x := s.strength[name]
+			x.ReplicationFactor = strconv.Itoa(factor)
+			s.strength[name] = x
 			if addr, ok := addrs[p.Leader]; ok {
 				s.setLeader(name, p.Partition, Leader{Node: p.Leader, Addr: addr, Epoch: p.LeaderEpoch, TopicID: ids.UUID(t.TopicID)})
 			}
@@ -324,7 +333,14 @@ func (s *Source) TopicConfigs(ctx context.Context, topics []string) (map[string]
 				continue
 			}
 			m := map[string]string{}
+			s.strengthen(r.Name, func(x *mirrors.Strength) { x.MinISR, x.Unclean = "", "" })
 			for _, c := range r.Configs {
+				switch c.Key {
+				case minISRKey:
+					s.strengthen(r.Name, func(x *mirrors.Strength) { x.MinISR = c.MaybeValue() })
+				case uncleanKey:
+					s.strengthen(r.Name, func(x *mirrors.Strength) { x.Unclean = c.MaybeValue() })
+				}
 				if c.Source == kmsg.ConfigSourceDynamicTopicConfig && c.Value != nil {
 					m[c.Key] = *c.Value
 				}

@@ -29,6 +29,8 @@ const (
 	outcomeMoved
 	// outcomeUnclean: the log was cut because the source's log parts from ours, which proves an unclean election there.
 	outcomeUnclean
+	// outcomeCut: the same, and followers have to cut before the next fetch.
+	outcomeCut
 	// outcomeFailed: an error.
 	outcomeFailed
 )
@@ -51,6 +53,8 @@ type target struct {
 	// corrupt counts failed checks at corruptAt (spec D14).
 	corrupt   int
 	corruptAt int64
+	// behind is where the log may go on behind a damaged batch at its end, -1 where that can't be told. skipTo is where it does so.
+	behind, skipTo int64
 	// sent is what the source's fetch session holds of the partition; nil if nothing.
 	sent *fetchwire.RequestPartition
 
@@ -62,10 +66,10 @@ type target struct {
 	result  *outcome // why the fetcher let go; nil if it was told to
 }
 
-// position is what to ask the source for: what comes after our log end.
+// position is what to ask the source for: what comes after our log end, or behind a damaged batch there that is skipped.
 func (t *target) position(maxBytes int32) fetchwire.RequestPartition {
 	log := t.rep.Log()
-	p := fetchwire.NewRequestPartition(t.key.partition, log.EndOffset(), maxBytes)
+	p := fetchwire.NewRequestPartition(t.key.partition, max(log.EndOffset(), t.skipTo), maxBytes)
 	p.CurrentLeaderEpoch, p.LastFetchedEpoch = t.sle, log.LatestEpoch()
 	return p
 }

@@ -371,3 +371,25 @@ func TestGate(t *testing.T) {
 		t.Errorf("with the prototype's numbers: %s", got.Name())
 	}
 }
+
+// Where a log goes on behind a damaged batch: only where that can be believed.
+func TestBehind(t *testing.T) {
+	good, next := batch(t, 10, 1, "a", "b"), batch(t, 15, 1, "c")
+	damaged := slices.Clone(good)
+	damaged[len(damaged)-1] ^= 0xff
+	for _, c := range []struct {
+		name string
+		buf  []byte
+		want int64
+	}{
+		{"a sound batch follows", slices.Concat(damaged, next), 15},
+		{"nothing follows", damaged, 12},
+		{"only a part follows", slices.Concat(damaged, next[:20]), 12},
+		{"a damaged one follows", slices.Concat(damaged, next[:len(next)-1], []byte{next[len(next)-1] ^ 1}), 12},
+		{"its end makes no sense", func() []byte { b := slices.Clone(damaged); b[23] = 0x7f; return b }(), -1},
+	} {
+		if got := behind(c.buf, 10); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+}

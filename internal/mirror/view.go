@@ -12,6 +12,9 @@ type sourceView struct {
 	offset int64
 	// at is when the source last confirmed it.
 	at time.Time
+	// last and lastAt are offset and at of the last answer there was, whatever became of its fetcher.
+	last   int64
+	lastAt time.Time
 	// caughtUp is when our log end last equalled a high watermark of the source, zero if never.
 	caughtUp time.Time
 	// err is the last error that did not change the state, empty after the next good answer.
@@ -33,6 +36,7 @@ func (p *Partition) sawSource(hw int64, now time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.offset, v.at, v.err = hw, now, ""
+	v.last, v.lastAt = hw, now
 	if end >= hw {
 		v.caughtUp = now
 	}
@@ -47,7 +51,7 @@ func (p *Partition) confirmSource(now time.Time) {
 	if v.offset < 0 {
 		return
 	}
-	v.at = now
+	v.at, v.lastAt = now, now
 	if end >= v.offset {
 		v.caughtUp = now
 	}
@@ -66,6 +70,9 @@ type Progress struct {
 	SourceOffset int64
 	// Age is how long ago the source confirmed it, negative if it never did.
 	Age time.Duration
+	// LastSourceOffset is the last SourceOffset there was, -1 if this leader has seen none, and LastSourceAge how long ago.
+	LastSourceOffset int64
+	LastSourceAge    time.Duration
 	// DestinationOffset is our high watermark.
 	DestinationOffset int64
 	// Behind is the time since our log end last equalled a high watermark of the source; negative if it never did.
@@ -84,7 +91,7 @@ func (p Progress) Known() bool { return p.SourceOffset >= 0 && p.Age >= 0 && p.A
 
 // Progress reads how far the partition has come.
 func (p *Partition) Progress(now time.Time) Progress {
-	out := Progress{DestinationOffset: p.rep.HighWatermark(), Age: -1, Behind: -1, Stale: staleAfter}
+	out := Progress{DestinationOffset: p.rep.HighWatermark(), Age: -1, Behind: -1, Stale: staleAfter, LastSourceOffset: -1, LastSourceAge: -1}
 	if m, err := p.mgr.mirror(p.mirror); err == nil {
 		out.Stale += m.set().FetchWait
 	}
@@ -94,6 +101,9 @@ func (p *Partition) Progress(now time.Time) Progress {
 	out.SourceOffset, out.Error = v.offset, v.err
 	if !v.at.IsZero() {
 		out.Age = max(now.Sub(v.at), 0)
+	}
+	if !v.lastAt.IsZero() {
+		out.LastSourceOffset, out.LastSourceAge = v.last, max(now.Sub(v.lastAt), 0)
 	}
 	if !v.caughtUp.IsZero() {
 		out.Behind = max(now.Sub(v.caughtUp), 0)

@@ -85,6 +85,10 @@ type DescribedMirror struct {
 	AuthorizedOperations int32
 	// Topics: The mirror's topics.
 	Topics []DescribedMirrorTopic
+	// Weaker: Extension: in what topics are weaker here than on the source, as topic: what; only if states were asked for.
+	Weaker []string
+	// GroupsGone: Extension: groups that were deleted at the source and are kept here; only if states were asked for.
+	GroupsGone []string
 }
 
 // NewDescribedMirror returns a DescribedMirror with the defaults that are not zero.
@@ -103,7 +107,7 @@ func walkDescribedMirror(c *wire.Codec, m *DescribedMirror) {
 	c.NullableString(&m.SourceClusterID)
 	c.Int32(&m.AuthorizedOperations)
 	wire.Array(c, &m.Topics, walkDescribedMirrorTopic)
-	c.Tags()
+	c.Tags(wire.Tag(0, len(m.Weaker) > 0, func(c *wire.Codec) { c.Strings(&m.Weaker) }), wire.Tag(1, len(m.GroupsGone) > 0, func(c *wire.Codec) { c.Strings(&m.GroupsGone) }))
 }
 
 // DescribedMirrorTopic is one element of Topics.
@@ -140,11 +144,15 @@ type DescribedMirrorPartition struct {
 	LastMirrorEpoch int32
 	// LastMirrorOffset: Extension: last mirror offset; -1 if none.
 	LastMirrorOffset int64
+	// LastSourceOffset: Extension: the last SourceOffset there was, though the source is not being asked now; -1 if none.
+	LastSourceOffset int64
+	// LastSourceOffsetAgeMs: Extension: milliseconds since LastSourceOffset was seen; -1 if never.
+	LastSourceOffsetAgeMs int64
 }
 
 // NewDescribedMirrorPartition returns a DescribedMirrorPartition with the defaults that are not zero.
 func NewDescribedMirrorPartition() DescribedMirrorPartition {
-	return DescribedMirrorPartition{SourceOffset: -1, DestinationOffset: -1, SourceOffsetAgeMs: -1, LastMirrorEpoch: -1, LastMirrorOffset: -1}
+	return DescribedMirrorPartition{SourceOffset: -1, DestinationOffset: -1, SourceOffsetAgeMs: -1, LastMirrorEpoch: -1, LastMirrorOffset: -1, LastSourceOffset: -1, LastSourceOffsetAgeMs: -1}
 }
 
 func walkDescribedMirrorPartition(c *wire.Codec, m *DescribedMirrorPartition) {
@@ -158,7 +166,8 @@ func walkDescribedMirrorPartition(c *wire.Codec, m *DescribedMirrorPartition) {
 	c.Int64(&m.SourceOffset)
 	c.Int64(&m.DestinationOffset)
 	c.Int32(&m.LastMirrorEpoch)
-	c.Tags(wire.Tag(0, m.LastMirrorOffset != -1, func(c *wire.Codec) { c.Int64(&m.LastMirrorOffset) }), wire.Tag(1, m.SourceOffsetAgeMs != -1, func(c *wire.Codec) { c.Int64(&m.SourceOffsetAgeMs) }))
+	c.Tags(wire.Tag(0, m.LastMirrorOffset != -1, func(c *wire.Codec) { c.Int64(&m.LastMirrorOffset) }), wire.Tag(1, m.SourceOffsetAgeMs != -1, func(c *wire.Codec) { c.Int64(&m.SourceOffsetAgeMs) }),
+		wire.Tag(2, m.LastSourceOffset != -1, func(c *wire.Codec) { c.Int64(&m.LastSourceOffset) }), wire.Tag(3, m.LastSourceOffsetAgeMs != -1, func(c *wire.Codec) { c.Int64(&m.LastSourceOffsetAgeMs) }))
 }
 
 // Key is the API key in Milena's own numbers.

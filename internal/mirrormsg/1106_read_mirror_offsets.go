@@ -45,6 +45,10 @@ type ReadMirrorOffsetsResponse struct {
 	ErrorMessage *string
 	// Topics: One entry per requested topic.
 	Topics []ReadMirrorOffsetsTopicResult
+	// Weaker: Extension: in what topics are weaker here than on the source, as topic: what; from the mirror's owner.
+	Weaker []string
+	// GroupsGone: Extension: groups that were deleted at the source and are kept here; from the mirror's owner.
+	GroupsGone []string
 }
 
 func walkReadMirrorOffsetsResponse(c *wire.Codec, m *ReadMirrorOffsetsResponse) {
@@ -52,7 +56,7 @@ func walkReadMirrorOffsetsResponse(c *wire.Codec, m *ReadMirrorOffsetsResponse) 
 	c.Int16(&m.ErrorCode)
 	c.NullableString(&m.ErrorMessage)
 	wire.Array(c, &m.Topics, walkReadMirrorOffsetsTopicResult)
-	c.Tags()
+	c.Tags(wire.Tag(0, len(m.Weaker) > 0, func(c *wire.Codec) { c.Strings(&m.Weaker) }), wire.Tag(1, len(m.GroupsGone) > 0, func(c *wire.Codec) { c.Strings(&m.GroupsGone) }))
 }
 
 // ReadMirrorOffsetsTopicResult is one element of Topics.
@@ -81,11 +85,15 @@ type ReadMirrorOffsetsPartitionResult struct {
 	SourceOffsetAgeMs int64
 	// ErrorMessage: Extension: last error that did not change the partition's state, or null.
 	ErrorMessage *string
+	// LastSourceOffset: Extension: the last SourceOffset there was, though the source is not being asked now; -1 if none.
+	LastSourceOffset int64
+	// LastSourceOffsetAgeMs: Extension: milliseconds since LastSourceOffset was seen; -1 if never.
+	LastSourceOffsetAgeMs int64
 }
 
 // NewReadMirrorOffsetsPartitionResult returns a ReadMirrorOffsetsPartitionResult with the defaults that are not zero.
 func NewReadMirrorOffsetsPartitionResult() ReadMirrorOffsetsPartitionResult {
-	return ReadMirrorOffsetsPartitionResult{SourceOffset: -1, DestinationOffset: -1, SourceOffsetAgeMs: -1}
+	return ReadMirrorOffsetsPartitionResult{SourceOffset: -1, DestinationOffset: -1, SourceOffsetAgeMs: -1, LastSourceOffset: -1, LastSourceOffsetAgeMs: -1}
 }
 
 func walkReadMirrorOffsetsPartitionResult(c *wire.Codec, m *ReadMirrorOffsetsPartitionResult) {
@@ -95,7 +103,8 @@ func walkReadMirrorOffsetsPartitionResult(c *wire.Codec, m *ReadMirrorOffsetsPar
 	c.Int32(&m.PartitionIndex)
 	c.Int64(&m.SourceOffset)
 	c.Int64(&m.DestinationOffset)
-	c.Tags(wire.Tag(0, m.SourceOffsetAgeMs != -1, func(c *wire.Codec) { c.Int64(&m.SourceOffsetAgeMs) }), wire.Tag(1, m.ErrorMessage != nil, func(c *wire.Codec) { c.NullableString(&m.ErrorMessage) }))
+	c.Tags(wire.Tag(0, m.SourceOffsetAgeMs != -1, func(c *wire.Codec) { c.Int64(&m.SourceOffsetAgeMs) }), wire.Tag(1, m.ErrorMessage != nil, func(c *wire.Codec) { c.NullableString(&m.ErrorMessage) }),
+		wire.Tag(2, m.LastSourceOffset != -1, func(c *wire.Codec) { c.Int64(&m.LastSourceOffset) }), wire.Tag(3, m.LastSourceOffsetAgeMs != -1, func(c *wire.Codec) { c.Int64(&m.LastSourceOffsetAgeMs) }))
 }
 
 // Key is the API key in Milena's own numbers.

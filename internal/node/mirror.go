@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"slices"
 	"sync"
@@ -90,12 +89,17 @@ func (n *Node) buildMirrors() error {
 		ClampOffsets: p.clampOffsets, FS: n.o.FS, Dial: n.o.Dial,
 		Retry:           mirror.Retry{Initial: c.Mirror.RetryInitialBackoff, Max: c.Mirror.RetryMaxBackoff, MaxAttempts: c.Mirror.RetryMaxAttempts},
 		RefreshInterval: func() time.Duration { return n.live.Node().Mirror.RefreshInterval }, FetchMemory: c.Mirror.FetchMemory, ReadOnly: n.readOnly(),
+		LogDirs: c.LogDirs, CutRetention: func() mirror.CutRetention {
+			m := n.live.Node().Mirror
+			return mirror.CutRetention{Age: m.CutRetention, Bytes: m.CutRetentionBytes}
+		},
 		Logger: n.log, Registerer: n.o.Registry,
 	})
 	if err != nil {
 		return err
 	}
 	n.replicas.SetGateFactory(p.manager.Gate)
+	n.replicas.SetAlignments(p.manager.Alignment)
 	n.mirrors = p
 	return nil
 }
@@ -128,13 +132,36 @@ func (p *mirrorParts) close() {
 // handlers answer the mirror APIs of the broker's listeners.
 func (p *mirrorParts) handlers(broker *cluster.Broker) handle.Registrar {
 	return handlemirror.New(handlemirror.Options{
-		Image: p.n.image, States: p.states, Cluster: p.cluster, Manager: p.manager, Controller: broker, Logger: p.n.log,
+		Image: p.n.image, States: p.states, Cluster: p.cluster, Manager: p.manager, Controller: broker, Clamp: p.clampHere, Logger: p.n.log,
 	})
 }
 
-// clampOffsets takes committed offsets of a cut partition back to its end, and tells whose they were: of the groups coordinated
-// here directly, of the others as an admin client. Those leave a group alone that has members.
+// clampOffsets takes committed offsets of a cut partition back to its end, wherever their groups are coordinated, and tells whose they
+// were. The error says that some could not be reached.
 func (p *mirrorParts) clampOffsets(ctx context.Context, topic string, id ids.UUID, partition int32, end int64, epoch int32) ([]string, error) {
+	groups, err := p.clampHere(ctx, topic, id, partition, end, epoch)
+	errs := []error{err}
+	t := p.n.image().TopicByName(group.Topic)
+	if t == nil {
+		return groups, err
+	}
+	asked := map[int32]bool{p.n.o.Config.ID: true}
+	for i, x := range t.Partitions {
+		switch {
+		case x.Leader < 0:
+			errs = append(errs, api.Errorf(api.CoordinatorNotAvailable, "%s-%d has no leader now", group.Topic, i))
+		case !asked[x.Leader]:
+			asked[x.Leader] = true
+			more, err := p.cluster.ClampOffsets(ctx, x.Leader, topic, id, partition, end, epoch)
+			groups, errs = append(groups, more...), append(errs, err)
+		}
+	}
+	slices.Sort(groups)
+	return slices.Compact(groups), errors.Join(errs...)
+}
+
+// clampHere is clampOffsets of the groups that this broker coordinates.
+func (p *mirrorParts) clampHere(ctx context.Context, topic string, id ids.UUID, partition int32, end int64, epoch int32) ([]string, error) {
 	type answer struct {
 		groups []string
 		err    error
@@ -147,51 +174,10 @@ func (p *mirrorParts) clampOffsets(ctx context.Context, topic string, id ids.UUI
 		}
 		ch <- a
 	})
-	var here answer
 	select {
-	case here = <-ch:
+	case a := <-ch:
+		return a.groups, a.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if p.coordinatesAll() {
-		return here.groups, here.err
-	}
-	elsewhere, err := p.clampElsewhere(ctx, kadm.Offset{Topic: topic, Partition: partition, At: end, LeaderEpoch: epoch})
-	return append(here.groups, elsewhere...), errors.Join(here.err, err)
-}
-
-// coordinatesAll says whether no other broker coordinates groups.
-func (p *mirrorParts) coordinatesAll() bool {
-	t := p.n.image().TopicByName(group.Topic)
-	return t == nil || !slices.ContainsFunc(t.Partitions, func(x *meta.Partition) bool { return x.Leader != p.n.o.Config.ID })
-}
-
-// clampElsewhere is clampOffsets for what is above the offset wherever it is.
-func (p *mirrorParts) clampElsewhere(ctx context.Context, to kadm.Offset) ([]string, error) {
-	adm := kadm.NewClient(p.local)
-	all, err := adm.ListGroups(ctx)
-	errs := []error{err} // what some brokers told is used all the same
-	var moved []string
-	for name, r := range adm.FetchManyOffsets(ctx, all.Groups()...) {
-		if r.Err != nil {
-			errs = append(errs, fmt.Errorf("group %s: %w", name, r.Err))
-			continue
-		}
-		if o, ok := r.Fetched.Lookup(to.Topic, to.Partition); !ok || o.At <= to.At {
-			continue
-		}
-		commit := kadm.Offsets{}
-		commit.Add(to)
-		rs, err := adm.CommitOffsets(ctx, name, commit)
-		if err == nil {
-			err = rs.Error()
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("group %s: %w", name, err))
-			continue
-		}
-		moved = append(moved, name)
-	}
-	slices.Sort(moved)
-	return moved, errors.Join(errs...)
 }

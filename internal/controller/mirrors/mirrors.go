@@ -45,6 +45,8 @@ type Result struct {
 type TopicResult struct {
 	Name string
 	Err  *api.Error
+	// Note is said of a success, empty if there is nothing to say.
+	Note string
 }
 
 func refuse(code api.Code, format string, args ...any) machine.Result {
@@ -94,24 +96,29 @@ func (c Commands) Create(req *mirrormsg.CreateClusterMirrorRequest) controller.C
 		if len(img.Config(meta.ResourceClusterMirror, name)) > 0 {
 			return refuse(api.ClusterMirrorAlreadyExists, "mirror %s exists already", name)
 		}
-		all := map[string]string{}
+		all, names := map[string]string{}, map[string]string{}
 		var recs []meta.Record
 		for _, kv := range req.Config {
 			if kv.Value == nil {
 				continue
 			}
-			if _, twice := all[kv.Name]; twice {
+			key := config.Canonical(meta.ResourceClusterMirror, kv.Name)
+			switch given, twice := names[key]; {
+			case twice && given == kv.Name:
 				return refuse(api.InvalidRequest, "config %s is given twice", kv.Name)
+			case twice:
+				return refuse(api.InvalidConfig, "configs %s and %s are one and the same: give one of them", given, kv.Name)
 			}
-			if err := st.Validate(meta.ResourceClusterMirror, name, kv.Name, *kv.Value); err != nil {
+			names[key] = kv.Name
+			if err := st.Validate(meta.ResourceClusterMirror, name, key, *kv.Value); err != nil {
 				code, msg := api.CodeOf(err)
 				if code == api.UnknownServerError {
 					code = api.InvalidConfig
 				}
 				return refuse(code, "%s", msg)
 			}
-			all[kv.Name] = *kv.Value
-			recs = append(recs, &meta.ConfigRecord{ResourceType: meta.ResourceClusterMirror, ResourceName: name, Key: kv.Name, Value: kv.Value})
+			all[key] = *kv.Value
+			recs = append(recs, &meta.ConfigRecord{ResourceType: meta.ResourceClusterMirror, ResourceName: name, Key: key, Value: kv.Value})
 		}
 		for _, key := range []string{"bootstrap.servers", "mirror.source.cluster.id"} {
 			if all[key] == "" {
@@ -231,7 +238,11 @@ func (c Commands) startAll(st *controller.State, req *mirrormsg.StartMirrorTopic
 			add, err = c.start(st, req.MirrorName, t, edit)
 		}
 		names[t.TopicName], taken[t.TopicID] = true, t.TopicName
-		res.Topics = append(res.Topics, TopicResult{t.TopicName, err})
+		r := TopicResult{Name: t.TopicName, Err: err}
+		if err == nil && len(add) == 0 && st.Image().TopicByName(t.TopicName) == nil {
+			r.Note = "the source has no such topic, or could not be asked: the topic is started when it is found there"
+		}
+		res.Topics = append(res.Topics, r)
 		if err != nil && res.Err == nil {
 			res.Err = err // simple clients look at the top level only
 		}
@@ -387,7 +398,7 @@ func change(img *meta.Image, mirror string, names []string, stateOffset int64, t
 		default:
 			recs = append(recs, wish(n, mirror, to))
 		}
-		res.Topics = append(res.Topics, TopicResult{n, err})
+		res.Topics = append(res.Topics, TopicResult{Name: n, Err: err})
 	}
 	return res, recs, nil
 }

@@ -209,6 +209,8 @@ func TestCreateErrors(t *testing.T) {
 		{"bad value", "INVALID_CONFIG", createRequest("x", "mirror.fetch.max.bytes", "-1")},
 		{"bad pattern", "INVALID_REGULAR_EXPRESSION", createRequest("x", "mirror.topics.include", "(")},
 		{"key twice", "INVALID_REQUEST", createRequest("x", "mirror.fetch.max.bytes", "1", "mirror.fetch.max.bytes", "2")},
+		{"key by two names", "INVALID_CONFIG", createRequest("x", "mirror.fetch.max.bytes", "1", "fetch.max.bytes", "2")},
+		{"bad value by the later name", "INVALID_CONFIG", createRequest("x", "fetch.max.bytes", "-1")},
 		{"empty name", "INVALID_REQUEST", createRequest("")},
 		{"dots", "INVALID_REQUEST", createRequest("..")},
 		{"colon", "INVALID_REQUEST", createRequest("a:b")},

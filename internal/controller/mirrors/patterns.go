@@ -1,6 +1,7 @@
 package mirrors
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -76,7 +77,7 @@ func (e *patternEdit) includeTopic(name string) {
 		inc, _ := config.ParsePatterns(strings.Join(e.inc, ",")) // compile tells of errors
 		e.matched = inc.Match
 	}
-	e.exc = drop(e.exc, name)
+	e.exc = drop(drop(e.exc, name), regexp.QuoteMeta(name)) // a forced stop has put it there
 	if !e.matched(name) {
 		e.inc = add(e.inc, name)
 	}
@@ -99,6 +100,23 @@ func (e *patternEdit) compile() *api.Error {
 		}
 	}
 	return nil
+}
+
+// Discovers returns whether a start with the given patterns finds a topic of the source by its name: one of include matches, and
+// nothing excludes it afterwards.
+func Discovers(img *meta.Image, mirror string, include, exclude []string) (func(topic string) bool, *api.Error) {
+	edit := editPatterns(img, mirror)
+	for _, p := range include {
+		edit.include(p)
+	}
+	for _, p := range exclude {
+		edit.exclude(p)
+	}
+	if err := edit.compile(); err != nil {
+		return nil, err
+	}
+	inc, _ := config.ParsePatterns(strings.Join(include, ",")) // compile has checked them
+	return func(topic string) bool { return inc.Match(topic) && !edit.excluded.Match(topic) }, nil
 }
 
 // records are the config records of what changed.

@@ -10,21 +10,26 @@ import (
 	"milena/internal/controller"
 	"milena/internal/machine"
 	"milena/internal/meta"
+	"milena/internal/mirrormsg"
 )
 
 // CreateTopics (19) at the controller.
 //
 //	v4 the defaults of partitions and replication factor (KIP-464); v5 the configs and
-//	placement of what was created (KIP-525); v7 topic ids (KIP-516)
+//	placement of what was created (KIP-525); v7 topic ids (KIP-516); v8 the id of the topic
+//	that a new one is the copy of (KIP-1279)
 func (c *Controller) createTopics(ctx context.Context, r *ControllerRequest) kmsg.Response {
 	resp := kmsg.NewPtrCreateTopicsResponse()
-	req := kmsg.NewPtrCreateTopicsRequest()
-	if r.Decode(req) != nil {
+	req, mirrored, err := decodeCreateTopics(r)
+	if err != nil {
 		return nil
 	}
 	var topics []controller.NewTopic
-	for _, t := range req.Topics {
+	for i, t := range req.Topics {
 		nt, err := newTopic(t)
+		if err == nil && mirrored != nil {
+			err = copyOf(&nt, mirrored[i].MirrorInfo)
+		}
 		if err != nil {
 			resp.Topics = append(resp.Topics, failedTopic(t.Topic, err))
 			continue
@@ -44,6 +49,48 @@ func (c *Controller) createTopics(ctx context.Context, r *ControllerRequest) kms
 		resp.Topics = append(resp.Topics, c.createdTopic(res, req.ValidateOnly))
 	}
 	return resp
+}
+
+// decodeCreateTopics reads a request of any version; mirrored are its topics with their MirrorInfo from version 8 on.
+func decodeCreateTopics(r *ControllerRequest) (*kmsg.CreateTopicsRequest, []mirrormsg.CreatableTopic, error) {
+	req := kmsg.NewPtrCreateTopicsRequest()
+	if r.Version < mirrormsg.CreateTopicsVersion {
+		return req, nil, r.Decode(req)
+	}
+	m := &mirrormsg.CreateTopicsRequest{}
+	if err := r.Decode(m); err != nil {
+		return nil, nil, err
+	}
+	req.TimeoutMillis, req.ValidateOnly = m.TimeoutMs, m.ValidateOnly
+	for _, t := range m.Topics {
+		kt := kmsg.NewCreateTopicsRequestTopic()
+		kt.Topic, kt.NumPartitions, kt.ReplicationFactor = t.Name, t.NumPartitions, t.ReplicationFactor
+		for _, a := range t.Assignments {
+			ka := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
+			ka.Partition, ka.Replicas = a.PartitionIndex, a.BrokerIDs
+			kt.ReplicaAssignment = append(kt.ReplicaAssignment, ka)
+		}
+		for _, e := range t.Configs {
+			ke := kmsg.NewCreateTopicsRequestTopicConfig()
+			ke.Name, ke.Value = e.Name, e.Value
+			kt.Configs = append(kt.Configs, ke)
+		}
+		req.Topics = append(req.Topics, kt)
+	}
+	return req, m.Topics, nil
+}
+
+// copyOf makes a new topic the copy of a source's, which may have no replica on a broker that isn't active: one could come back with
+// an old log of the same id.
+func copyOf(nt *controller.NewTopic, info *mirrormsg.MirrorInfo) *api.Error {
+	if info == nil {
+		return nil
+	}
+	if info.TopicID.IsZero() {
+		return api.Errorf(api.InvalidRequest, "topic %s is to be the copy of a topic without an id", nt.Name)
+	}
+	nt.ID, nt.ActiveOnly = info.TopicID, true
+	return nil
 }
 
 func newTopic(t kmsg.CreateTopicsRequestTopic) (controller.NewTopic, *api.Error) {

@@ -107,7 +107,7 @@ func TestCheck(t *testing.T) {
 		img := image(t, c.topic)
 		h := New(Options{Image: func() *meta.Image { return img }, Cluster: here(img, &states{reads: c.reads}), Logger: slog.New(slog.DiscardHandler)})
 		ctx, cancel := context.WithTimeout(t.Context(), 3*settle)
-		err := h.check(ctx, "m", img.TopicByName("t"), c.valid...)
+		err := h.check(ctx, "m", []*meta.Topic{img.TopicByName("t")}, c.valid...)
 		cancel()
 		code := api.NoError
 		if err != nil {

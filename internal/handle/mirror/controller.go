@@ -50,11 +50,15 @@ func (o ControllerOptions) run(ctx context.Context, r *cluster.ControllerRequest
 
 func defaultTimeout() int32 { return 30000 }
 
+// topicError is what became of a topic; a success may have words too.
 func topicError(t mirrors.TopicResult) (int16, *string) {
-	if t.Err == nil {
-		return 0, nil
+	if t.Err != nil {
+		return codeAndText(t.Err)
 	}
-	return codeAndText(t.Err)
+	if t.Note != "" {
+		return 0, &t.Note
+	}
+	return 0, nil
 }
 
 func (o ControllerOptions) create(ctx context.Context, r *cluster.ControllerRequest) kmsg.Response {

@@ -18,6 +18,10 @@ const (
 	sourceIDKey  = "mirror.source.cluster.id"
 )
 
+// allOperations are those of a mirror, as bits: CREATE, DELETE, ALTER, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS. There are no
+// access rules yet, so everybody may do all of them.
+const allOperations int32 = 1<<5 | 1<<6 | 1<<7 | 1<<8 | 1<<10 | 1<<11
+
 // list answers from this broker's metadata (4.9).
 func (h *Handlers) list(_ context.Context, r *server.Request) {
 	req := &mirrormsg.ListClusterMirrorsRequest{}
@@ -106,6 +110,9 @@ func (h *Handlers) describeMirror(ctx context.Context, img *meta.Image, name str
 			*at = &v
 		}
 	}
+	if req.IncludeAuthorizedOperations {
+		m.AuthorizedOperations = allOperations
+	}
 	var parts []mirror.PartitionOf
 	for t := range img.Topics() {
 		if t.MirrorName != name {
@@ -126,6 +133,11 @@ func (h *Handlers) describeMirror(ctx context.Context, img *meta.Image, name str
 		m.ErrorCode, m.ErrorMessage = codeAndText(err)
 		m.Topics = nil
 		return m
+	}
+	if req.IncludeMirrorState && req.ClusterID == nil {
+		// That its owner doesn't answer shows in the states as well.
+		notes, _ := h.o.Cluster.Notes(ctx, name, h.o.Manager.Notes)
+		m.Weaker, m.GroupsGone = notes.Weaker, notes.GroupsGone
 	}
 	at := 0
 	for i, p := range parts {
@@ -190,6 +202,7 @@ func (h *Handlers) describePartitions(ctx context.Context, name string, parts []
 		for i, o := range h.o.Cluster.ReadOffsets(ctx, name, parts, h.offsets) {
 			dp := &out[i]
 			dp.SourceOffset, dp.SourceOffsetAgeMs, dp.DestinationOffset = o.SourceOffset, o.SourceOffsetAgeMs, o.DestinationOffset
+			dp.LastSourceOffset, dp.LastSourceOffsetAgeMs = o.LastSourceOffset, o.LastSourceOffsetAgeMs
 			if dp.ErrorMessage == nil {
 				dp.ErrorMessage = o.ErrorMessage
 			}

@@ -11,6 +11,7 @@ import (
 
 	"milena/internal/api"
 	"milena/internal/coord/mirrorstate"
+	"milena/internal/ids"
 	"milena/internal/meta"
 	"milena/internal/mirror"
 	"milena/internal/server"
@@ -35,7 +36,9 @@ type Options struct {
 	Cluster    *mirror.Cluster
 	Manager    *mirror.Manager
 	Controller Forwarder
-	Logger     *slog.Logger
+	// Clamp takes the committed offsets of a partition above end back to it, of the groups coordinated here, and returns those.
+	Clamp  func(ctx context.Context, topic string, id ids.UUID, partition int32, end int64, epoch int32) ([]string, error)
+	Logger *slog.Logger
 }
 
 // Handlers answer the mirror APIs of a broker's listeners.
@@ -58,6 +61,8 @@ func (h *Handlers) Register(t server.Table) {
 	t[api.WriteMirrorStates] = h.writeStates
 	t[api.ReadMirrorOffsets] = h.readOffsets
 	t[api.RecoverMirrorTopics] = h.recover
+	t[api.MirrorCuts] = h.cuts
+	t[api.ClampGroupOffsets] = h.clamp
 }
 
 // pass forwards a request whose fields the broker has changed.

@@ -122,6 +122,8 @@ func (h *Handlers) readOffsets(_ context.Context, r *server.Request) {
 			}
 			resp.Topics = append(resp.Topics, out)
 		}
+		notes := h.o.Manager.Notes(req.MirrorName)
+		resp.Weaker, resp.GroupsGone = notes.Weaker, notes.GroupsGone
 	})
 	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
 	reply(r, resp, resp.ErrorCode)
@@ -139,6 +141,9 @@ func (h *Handlers) offsets(topic string, partition int32) mirrormsg.ReadMirrorOf
 	res.DestinationOffset = pr.DestinationOffset
 	if pr.SourceOffset >= 0 && pr.Age >= 0 {
 		res.SourceOffset, res.SourceOffsetAgeMs = pr.SourceOffset, pr.Age.Milliseconds()
+	}
+	if pr.LastSourceOffset >= 0 {
+		res.LastSourceOffset, res.LastSourceOffsetAgeMs = pr.LastSourceOffset, pr.LastSourceAge.Milliseconds()
 	}
 	if pr.Error != "" {
 		res.ErrorMessage = &pr.Error
