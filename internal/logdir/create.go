@@ -50,6 +50,10 @@ func (s *Set) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.
 			return nil, err
 		}
 	}
+	if s.orphans[tp] {
+		return nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline,
+			Message: "a log directory is offline, and the log of " + tp.String() + " was on its way from there"}
+	}
 	d, placed, err := s.pickDir(tp, in)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"milena/internal/api"
+	"milena/internal/ids"
 	"milena/internal/partlog"
 )
 
@@ -103,17 +104,26 @@ func (s *Set) finishMoves() {
 		}
 		s.log.Info("log whose move to this directory was interrupted is in place", "topic", r.tp.Topic, "partition", r.tp.Partition, "dir", r.d.path)
 	}
-	noteCopies(begun, have)
+	s.noteCopies(begun, have)
 }
 
 // noteCopies has the newest copy of each partition opened, if there is a log that it is a copy of. The others
-// are removed: they were given up, and the crash came before that was done.
-func noteCopies(begun []found, have map[TopicPartition]bool) {
+// are removed: they were given up, and the crash came before that was done. While a directory is offline the log
+// may lie there: then the copy stays, and no new log is made in the log's place, where the metadata may have it already.
+func (s *Set) noteCopies(begun []found, have map[TopicPartition]bool) {
+	offline := slices.ContainsFunc(s.dirs, func(d *dir) bool { return !d.online() })
 	slices.SortFunc(begun, func(a, b found) int { // the name has the time
 		return cmp.Or(cmp.Compare(len(b.name), len(a.name)), cmp.Compare(b.name, a.name))
 	})
 	seen := map[TopicPartition]bool{}
 	for _, f := range begun {
+		if !have[f.tp] && offline {
+			if s.orphans == nil {
+				s.orphans = map[TopicPartition]bool{}
+			}
+			s.orphans[f.tp] = true
+			continue
+		}
 		if !have[f.tp] || seen[f.tp] {
 			f.d.leftover = append(f.d.leftover, f.d.file(f.name))
 			continue
@@ -174,6 +184,16 @@ func (s *Set) Future(topic string, partition int32) *partlog.Log {
 		return f.log
 	}
 	return nil
+}
+
+// FutureDir is the id of the directory that holds the future log of a partition, zero if there is none.
+func (s *Set) FutureDir(topic string, partition int32) ids.UUID {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if f := s.futures[TopicPartition{topic, partition}]; f != nil {
+		return f.dir.id
+	}
+	return ids.Zero
 }
 
 // dirByPath finds one of the directories.

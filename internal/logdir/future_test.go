@@ -1,7 +1,9 @@
 package logdir
 
 import (
+	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -184,6 +186,44 @@ func TestPreferredDirectory(t *testing.T) {
 	}
 	if f, err := s.CreateFuture("t", 0, "/b"); f != nil || err != nil {
 		t.Errorf("a move to where the log is: %v, %v", f, err)
+	}
+	must(t, s.Close(t.Context(), true, 1))
+}
+
+// The metadata has a replica in a copy's directory before the copy is in place. A crash then, and the directory of the log fails: no empty
+// log is made where the metadata has the replica, or it would be elected without its records.
+func TestNoLogInTheCopysDirectoryWhileTheLogsIsOffline(t *testing.T) {
+	mem := disk.NewMem(1)
+	formatted(t, mem, "/a", "/b")
+	s := open(t, options(mem, "/a", "/b"))
+	a, b := s.Dirs()[0].ID, s.Dirs()[1].ID
+	l, err := s.GetOrCreate(topicID, "t", 0, partlog.DefaultConfig(), a)
+	must(t, err)
+	add(t, l, 5)
+	_ = copied(t, s, "/b")
+	must(t, s.Close(t.Context(), true, 1))
+	broken := true
+	o := options(disk.Faulty(mem, func(_ disk.Op, name string) error {
+		if broken && strings.HasPrefix(name, "/a") {
+			return errors.New("input/output error")
+		}
+		return nil
+	}), "/a", "/b")
+	s = open(t, o)
+	if _, err := s.GetOrCreate(topicID, "t", 0, partlog.DefaultConfig(), b); !errors.Is(err, ErrOffline) {
+		t.Errorf("a log was made beside the copy: %v", err)
+	}
+	if s.Online(a) || !s.Online(b) {
+		t.Error("the wrong directory is online")
+	}
+	if _, err := s.GetOrCreate(ids.UUID{0: 77}, "new", 0, partlog.DefaultConfig(), b); err != nil {
+		t.Errorf("another log can't be made: %v", err)
+	}
+	must(t, s.Close(t.Context(), true, 1))
+	broken = false
+	s = open(t, options(mem, "/a", "/b"))
+	if f := s.Future("t", 0); f == nil || records(t, f) != 5 || records(t, s.Get("t", 0)) != 5 {
+		t.Errorf("the directory is back, and the copy is %v", f)
 	}
 	must(t, s.Close(t.Context(), true, 1))
 }

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,6 +85,7 @@ type Set struct {
 	// that aren't here yet; guarded by mu.
 	preferred map[TopicPartition]ids.UUID
 	futures   map[TopicPartition]*entry // copies that are to replace logs; guarded by mu
+	orphans   map[TopicPartition]bool   // copies whose logs may be in a directory that is offline; not changed after the start
 
 	// names serialises creation and deletion of one partition.
 	names [64]sync.Mutex
@@ -326,6 +328,11 @@ func (s *Set) Dirs() []DirInfo {
 		}
 	}
 	return out
+}
+
+// Online reports whether the directory with that id is one of the set's that works.
+func (s *Set) Online(id ids.UUID) bool {
+	return slices.ContainsFunc(s.dirs, func(d *dir) bool { return d.id == id && d.online() })
 }
 
 func (s *Set) entry(topic string, partition int32) *entry {

@@ -30,8 +30,8 @@ func (a *assigner) init() {
 func (a *assigner) check(m *Manager, p *Partition, mp *meta.Partition) {
 	dir, known := m.whereIs(p), m.assigned(mp)
 	wrong := !dir.IsZero() && slices.Contains(mp.Replicas, m.opts.NodeID) && known != dir
-	if dir == ids.LostDir && !known.IsReserved() {
-		wrong = false // the controller knows that this directory is offline
+	if dir == ids.LostDir && !known.IsReserved() && !m.dirOnline(known) {
+		wrong = false // the controller knows that this directory is offline; where a copy was on its way it may have the other
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,7 +65,26 @@ func (m *Manager) whereIs(p *Partition) ids.UUID {
 	case gone != nil:
 		return ids.Zero
 	}
+	if to := p.announcedDir(m); !to.IsZero() {
+		return to
+	}
 	return m.opts.Dirs.DirOf(p.topic.name, p.index)
+}
+
+// announcedDir is the directory of a copy that is about to take the replica's place, zero if there is none.
+func (p *Partition) announcedDir(m *Manager) ids.UUID {
+	if mv := p.moving.Load(); mv != nil && mv.announced.Load() {
+		if dirs, ok := m.opts.Dirs.(moveDirs); ok {
+			return dirs.FutureDir(p.topic.name, p.index)
+		}
+	}
+	return ids.Zero
+}
+
+// dirOnline reports whether a directory is one of this broker's that is online.
+func (m *Manager) dirOnline(id ids.UUID) bool {
+	dirs, ok := m.opts.Dirs.(interface{ Online(id ids.UUID) bool })
+	return ok && dirs.Online(id)
 }
 
 // send tells of all that is wrong and returns how much there was: the metadata

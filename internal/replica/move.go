@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"milena/internal/api"
+	"milena/internal/ids"
 	"milena/internal/logdir"
+	"milena/internal/meta"
 	"milena/internal/partlog"
 )
 
@@ -30,9 +33,14 @@ type move struct {
 	future *partlog.Log
 	// restart is set by a truncation of the replica: the copy begins anew.
 	restart atomic.Bool
-	begun   bool  // the copy has begun at the log start
-	cleaned int64 // where the replica's log was compacted to when the copy began; a pass that ends later begins it anew
-	found   bool  // an earlier process made the copy: it may have parted from the replica's log
+	// announced is set once the controller is asked to have the replica in the copy's directory. That comes before the copy is
+	// put in place (KIP-858): else a crash between the two would leave the controller with a directory that has no log of the
+	// replica, and it would be elected without one if the other directory has failed meanwhile. Guarded by mover.mu for the
+	// move being given up.
+	announced atomic.Bool
+	begun     bool  // the copy has begun at the log start
+	cleaned   int64 // where the replica's log was compacted to when the copy began; a pass that ends later begins it anew
+	found     bool  // an earlier process made the copy: it may have parted from the replica's log
 }
 
 // moveDirs is what a mover needs of the log directories; *logdir.Set has it.
@@ -42,6 +50,7 @@ type moveDirs interface {
 	Promote(future *partlog.Log) (*partlog.Log, error)
 	DropFuture(future *partlog.Log)
 	Future(topic string, partition int32) *partlog.Log
+	FutureDir(topic string, partition int32) ids.UUID
 }
 
 var _ moveDirs = (*logdir.Set)(nil)
@@ -82,6 +91,13 @@ func (m *Manager) MoveLog(topic string, partition int32, path string) error {
 		return err
 	}
 	m.moves.mu.Lock()
+	if mv := m.moves.moves[p]; mv != nil && mv.announced.Load() {
+		m.moves.mu.Unlock()
+		if filepath.Dir(mv.future.Dir()) == filepath.Clean(path) {
+			return nil
+		}
+		return api.Errorf(api.KafkaStorageError, "%s is about to be in place in %s: ask again when it is", p.name(), filepath.Dir(mv.future.Dir()))
+	}
 	delete(m.moves.moves, p)
 	m.moves.mu.Unlock()
 	p.moving.Store(nil)
@@ -157,6 +173,9 @@ func (v *mover) run(ctx context.Context, m *Manager) {
 			switch done, err := m.moveStep(mv, dirs); {
 			case done:
 				v.forget(mv)
+				m.checkDir(mv.p)
+			case errors.Is(err, errNotAnnounced):
+				pause(ctx, moveBackoff/10)
 			case err != nil:
 				m.log.Warn("move of a replica to another log directory is held up", "topic", mv.p.topic.name, "partition", mv.p.index, "to", mv.future.Dir(), "error", err)
 				pause(ctx, moveBackoff)
@@ -191,7 +210,53 @@ func (m *Manager) moveStep(mv *move, dirs moveDirs) (done bool, err error) {
 	if err := mv.future.Flush(-1); err != nil { // most of it, before appends have to wait
 		return false, err
 	}
+	if !m.announced(mv, dirs) {
+		return false, errNotAnnounced
+	}
 	return m.promote(mv, dirs)
+}
+
+var errNotAnnounced = errors.New("the metadata has the replica in its old directory yet")
+
+// announced reports whether the metadata has the replica where its copy is, and else has the controller asked.
+func (m *Manager) announced(mv *move, dirs moveDirs) bool {
+	p := mv.p
+	to := dirs.FutureDir(p.topic.name, p.index)
+	if m.opts.Controller == nil || to.IsZero() {
+		return true
+	}
+	mp := m.inMetadata(p)
+	if mp == nil || !slices.Contains(mp.Replicas, m.opts.NodeID) {
+		return false // it goes
+	}
+	m.moves.mu.Lock()
+	if m.moves.moves[p] == mv {
+		mv.announced.Store(true)
+	}
+	m.moves.mu.Unlock()
+	if !mv.announced.Load() {
+		return false // given up
+	}
+	if m.assigned(mp) == to {
+		return true
+	}
+	m.assign.check(m, p, mp)
+	return false
+}
+
+// inMetadata is a partition as the metadata has it, nil if it doesn't.
+func (m *Manager) inMetadata(p *Partition) *meta.Partition {
+	if mt := m.Image().TopicByID(p.topic.id); mt != nil {
+		return mt.Partition(p.index)
+	}
+	return nil
+}
+
+// checkDir looks whether the metadata has a replica in the directory where it is.
+func (m *Manager) checkDir(p *Partition) {
+	if mp := m.inMetadata(p); mp != nil {
+		m.assign.check(m, p, mp)
+	}
 }
 
 // copy copies up to moveBytes and reports whether the copy has everything.
@@ -313,10 +378,5 @@ func (m *Manager) promote(mv *move, dirs moveDirs) (done bool, err error) {
 		return true, err
 	}
 	p.touchAll()
-	if mt := m.Image().TopicByID(p.topic.id); mt != nil {
-		if mp := mt.Partition(p.index); mp != nil {
-			m.assign.check(m, p, mp)
-		}
-	}
 	return true, nil
 }
