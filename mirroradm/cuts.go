@@ -8,6 +8,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -47,22 +48,32 @@ func (f CutFilter) match(c *Cut) bool {
 	return (f.Mirror == "" || c.Mirror == f.Mirror) && (len(f.Topics) == 0 || slices.Contains(f.Topics, c.Topic)) && (f.Before.IsZero() || c.Created.Before(f.Before))
 }
 
-// Cuts lists what is set aside, on every broker: by topic and partition, then in the order it was cut. A broker that can't be asked
-// is in the error, which leaves the others' valid.
+// listTimeout bounds how long a listing waits for one broker: it is most wanted while one of them is down.
+const listTimeout = 3 * time.Second
+
+// Cuts lists what is set aside, on every broker: by topic and partition, then in the order it was cut. A broker that can't be asked, or
+// doesn't answer within 3 s, is in the error, which leaves the others' valid.
 func (c *Client) Cuts(ctx context.Context, f CutFilter) ([]Cut, error) {
 	brokers, err := c.brokers(ctx)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	answers, errs := make([]*mirrormsg.MirrorCutsResponse, len(brokers)), make([]error, len(brokers))
+	var wg sync.WaitGroup
+	for i, b := range brokers {
+		wg.Go(func() {
+			answers[i], errs[i] = c.onBroker(ctx, b, &mirrormsg.MirrorCutsRequest{Operation: mirrormsg.ListCuts})
+		})
+	}
+	wg.Wait()
 	var out []Cut
-	var errs []error
-	for _, b := range brokers {
-		r, err := c.onBroker(ctx, b, &mirrormsg.MirrorCutsRequest{Operation: mirrormsg.ListCuts})
-		if err != nil {
-			errs = append(errs, err)
+	for i, b := range brokers {
+		if errs[i] != nil {
 			continue
 		}
-		for _, x := range r.Cuts {
+		for _, x := range answers[i].Cuts {
 			cut := Cut{
 				Broker: b, Dir: x.Dir, File: x.Name, Mirror: x.MirrorName, Topic: x.TopicName, TopicID: x.TopicID, Partition: x.PartitionIndex, First: x.FirstOffset,
 				End: x.EndOffset, Records: x.Records, Bytes: x.Bytes, Created: time.UnixMilli(x.CreatedMs), LeaderEpoch: x.LeaderEpoch, Reason: x.Reason,

@@ -42,7 +42,7 @@ func newLoad(m *machines) *load {
 
 func (l *load) client(name string, opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(l.m.seeds()...), kgo.Dialer(l.m.net.dialer(name)), kgo.ClientID(name), kgo.MaxVersions(nil),
+		kgo.SeedBrokers(l.m.seeds()...), kgo.Dialer(l.m.net.dialer(name)), kgo.ClientID(name), kgo.MaxVersions(nil), kgo.AlwaysRetryEOF(),
 		kgo.MetadataMinAge(50 * time.Millisecond), kgo.MetadataMaxAge(2 * time.Second), kgo.RequestTimeoutOverhead(2 * time.Second),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }),
 	}, opts...)...)
