@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -22,6 +23,7 @@ import (
 	"milena/internal/disk"
 	"milena/internal/mirrormsg"
 	"milena/internal/node"
+	"milena/internal/peertest"
 )
 
 // contents is what a data directory holds, read through a node.
@@ -247,13 +249,9 @@ func (r *rig) mirrors(t *testing.T, c *contents) {
 		m := &mirror{Source: l.SourceClusterID, Topics: l.TopicNames, Stopped: map[string]string{}}
 		c.Mirrors[l.MirrorName] = m
 		req := &mirrormsg.DescribeClusterMirrorsRequest{MirrorNames: []string{l.MirrorName}, IncludeMirrorState: true, ClusterID: &l.SourceClusterID, TimeoutMs: 10_000}
-		resp, err := r.cl.Request(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range resp.(*mirrormsg.DescribeClusterMirrorsResponse).Mirrors {
+		for _, d := range r.describe(t, req) {
 			if d.ErrorCode != 0 {
-				t.Fatalf("mirror %s: error %d, %v", d.MirrorName, d.ErrorCode, d.ErrorMessage)
+				t.Fatalf("mirror %s: error %d, %s", d.MirrorName, d.ErrorCode, *d.ErrorMessage)
 			}
 			for _, dt := range d.Topics {
 				if slices.Contains(m.Topics, dt.TopicName) {
@@ -265,4 +263,28 @@ func (r *rig) mirrors(t *testing.T, c *contents) {
 			}
 		}
 	}
+}
+
+// describe asks again while the answer of a mirror is a retriable error: right after a start its coordinator may still be loading, and
+// an unknown last mirror epoch is told as that, never as none.
+func (r *rig) describe(t *testing.T, req *mirrormsg.DescribeClusterMirrorsRequest) []mirrormsg.DescribedMirror {
+	t.Helper()
+	var mirrors []mirrormsg.DescribedMirror
+	err := peertest.WaitFor(t.Context(), time.Minute, "describing mirrors", func(ctx context.Context) error {
+		resp, err := r.cl.Request(ctx, req)
+		if err != nil {
+			return err
+		}
+		mirrors = resp.(*mirrormsg.DescribeClusterMirrorsResponse).Mirrors
+		for _, d := range mirrors {
+			if err := kerr.ErrorForCode(d.ErrorCode); kerr.IsRetriable(err) {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mirrors
 }
