@@ -19,7 +19,7 @@ func tiers() map[string]int {
 	return map[string]int{
 		// 1 vocabulary
 		"internal/api": 1, "internal/ids": 1, "internal/wire": 1, "internal/mirrormsg": 1, "internal/fetchwire": 1,
-		"internal/record": 1, "internal/disk": 1, "internal/obs": 1,
+		"internal/record": 1, "internal/disk": 1, "internal/obs": 1, "internal/deadline": 1,
 		// 2 shared state and policy, pure
 		"internal/meta": 2, "internal/config": 2,
 		// 3 engines
@@ -42,7 +42,7 @@ func tiers() map[string]int {
 // sameTier lists, by tier, the order inside it: a package may import those named before it.
 func sameTier() map[int][]string {
 	return map[int][]string{
-		1: {"internal/ids", "internal/api", "internal/disk", "internal/obs", "internal/record", "internal/wire", "internal/mirrormsg", "internal/fetchwire"},
+		1: {"internal/ids", "internal/deadline", "internal/api", "internal/disk", "internal/obs", "internal/record", "internal/wire", "internal/mirrormsg", "internal/fetchwire"},
 		2: {"internal/meta", "internal/config"},
 		3: {"internal/partlog", "internal/logdir", "internal/machine", "internal/quorum", "internal/client", "internal/peer", "internal/metafollow", "internal/quorum/transport", "internal/quorum/offline"},
 		4: {"internal/controller", "internal/replica", "internal/replica/follow", "internal/coord", "internal/coord/group", "internal/coord/mirrorstate", "internal/controller/mirrors", "internal/mirror"},

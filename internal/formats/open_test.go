@@ -20,6 +20,7 @@ import (
 
 	"milena/internal/api"
 	"milena/internal/mirrormsg"
+	"milena/internal/peertest"
 )
 
 // open runs a node on a copy of a data directory, without a way to reach other machines.
@@ -200,7 +201,7 @@ func TestNewerRecordsAreRefused(t *testing.T) {
 			var log lockedBuffer
 			props := isolated(t, filepath.Join(formatDir(newest), "data"))
 			r := start(t, nil, props)
-			eventually(t, func() error { return refusedWith(r, c.ask, api.NoError) })
+			peertest.Eventually(t, settle, func() error { return refusedWith(r, c.ask, api.NoError) })
 			cl := client(t, r.n, kgo.ClientID("__admin_client"), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 			produce(t, cl, &kgo.Record{Topic: topic, Key: []byte(c.key), Value: []byte(c.value)})
 			r.n.Kill()
@@ -208,7 +209,7 @@ func TestNewerRecordsAreRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() error { return refusedWith(r, c.ask, api.CoordinatorNotAvailable) })
+			peertest.Eventually(t, settle, func() error { return refusedWith(r, c.ask, api.CoordinatorNotAvailable) })
 			for _, want := range []string{"topic=" + topic, "partition=0", "offset=", c.want} {
 				if !strings.Contains(log.String(), want) {
 					t.Errorf("the log does not say %q:\n%s", want, log.String())

@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"milena/internal/disk"
+	"milena/internal/peertest"
 	"milena/mirroradm"
 )
 
@@ -193,7 +194,7 @@ func (r *rig) compacted(t *testing.T) {
 		}
 		produce(t, r.cl, x)
 	}
-	eventually(t, func() error {
+	peertest.Eventually(t, settle, func() error {
 		if n := len(r.records(t, "compacted", 0).Records); n > 4 {
 			return fmt.Errorf("%d records are left", n)
 		}
@@ -242,7 +243,7 @@ func (r *rig) mirror(t *testing.T, source *rig) {
 	}
 	state := func(topic, want string, end int64) {
 		t.Helper()
-		eventually(t, func() error {
+		peertest.Eventually(t, settle, func() error {
 			ds, err := m.Describe(ctx, "dr")
 			if err != nil || len(ds) != 1 || ds[0].Err != nil {
 				return fmt.Errorf("describe: %+v, %v", ds, err)
@@ -273,28 +274,9 @@ func (r *rig) mirror(t *testing.T, source *rig) {
 	begin("mirrored")
 	begin("failed-over")
 	end("failed-over")
-	eventually(t, func() error { return r.cl.ProduceSync(ctx, rec("failed-over", 6), rec("failed-over", 7)).FirstErr() })
+	peertest.Eventually(t, settle, func() error { return r.cl.ProduceSync(ctx, rec("failed-over", 6), rec("failed-over", 7)).FirstErr() })
 	begin("failed-over")
 	produce(t, source.cl, rec("failed-over", 8))
 	state("failed-over", "MIRRORING", 7)
 	end("failed-over")
-}
-
-// eventually waits until f is nil.
-func eventually(t *testing.T, f func() error) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal(err)
-		}
-	}
 }

@@ -23,8 +23,12 @@ import (
 	"milena/internal/config"
 	"milena/internal/disk"
 	"milena/internal/node"
+	"milena/internal/peertest"
 	"milena/mirroradm"
 )
+
+// settle bounds how long a test waits for what happens in the background.
+const settle = 20 * time.Second
 
 var update = flag.Bool("update", false, "write docs/metrics.md from what a node exposes")
 
@@ -69,25 +73,6 @@ func (r *rig) topic(t *testing.T, name string, records int) {
 		t.Fatal(err)
 	}
 	r.produce(t, name, records)
-}
-
-// eventually waits until f is nil.
-func eventually(t *testing.T, f func() error) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal(err)
-		}
-	}
 }
 
 // families are what a scrape has, by name.
@@ -138,7 +123,7 @@ func (r *rig) commit(t *testing.T, group, topic string, offset int64) {
 	t.Helper()
 	o := kadm.Offsets{}
 	o.AddOffset(topic, 0, offset, -1)
-	eventually(t, func() error { return r.adm.CommitAllOffsets(t.Context(), group, o) })
+	peertest.Eventually(t, settle, func() error { return r.adm.CommitAllOffsets(t.Context(), group, o) })
 }
 
 // garbage sends a request that makes no sense, and waits for the connection's end.
@@ -178,14 +163,14 @@ func eventful(t *testing.T) families {
 	if _, err := m.Start(ctx, "dr", []mirroradm.StartTopic{{Name: "orders"}}, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error { return dst.wantEnd(ctx, "orders", 10) })
+	peertest.Eventually(t, settle, func() error { return dst.wantEnd(ctx, "orders", 10) })
 	const lag, lost = "kafka_server_mirror_lag_offsets", "kafka_server_mirror_fetch_errors_total"
 	all := families{}
 	for _, stage := range []string{lag, lost} {
 		if stage == lost {
 			src.n.Kill()
 		}
-		eventually(t, func() error {
+		peertest.Eventually(t, settle, func() error {
 			f := dst.scrape(t)
 			maps.Copy(all, f)
 			if _, ok := f[stage]; !ok {
@@ -305,7 +290,7 @@ func TestGroupLag(t *testing.T) {
 		t.Fatal(err)
 	}
 	var f families
-	eventually(t, func() error {
+	peertest.Eventually(t, settle, func() error {
 		f = r.scrape(t)
 		if v, ok := f.value("milena_group_lag_offsets", "billing", "gone"); ok {
 			return fmt.Errorf("lag on a deleted topic is %v, want none", v)

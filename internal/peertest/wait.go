@@ -7,7 +7,7 @@ import (
 )
 
 // pollEvery is how often WaitFor asks.
-const pollEvery = 50 * time.Millisecond
+const pollEvery = 10 * time.Millisecond
 
 // WaitFor calls check until it returns nil, and gives up after within or when ctx ends, with check's last error.
 // check gets a context that ends with the wait.
@@ -31,6 +31,21 @@ func WaitFor(ctx context.Context, within time.Duration, what string, check func(
 			return fmt.Errorf("%s: not within %s: %w", what, within, last)
 		case <-tick.C:
 		}
+	}
+}
+
+// Test is what Eventually needs of a testing.TB; programs use this package, too.
+type Test interface {
+	Helper()
+	Context() context.Context
+	Fatal(args ...any)
+}
+
+// Eventually waits until f is nil, and fails the test with f's last error when that takes longer than within.
+func Eventually(t Test, within time.Duration, f func() error) {
+	t.Helper()
+	if err := WaitFor(t.Context(), within, "waiting", func(context.Context) error { return f() }); err != nil {
+		t.Fatal(err)
 	}
 }
 

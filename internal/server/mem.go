@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"milena/internal/deadline"
 )
 
 // NewMemListener returns a listener whose connections never leave the process,
@@ -68,7 +70,7 @@ const memBuffer = 64 << 10
 // memConn is one end of an in-process connection.
 type memConn struct {
 	in, out                     *memHalf
-	readDeadline, writeDeadline memDeadline
+	readDeadline, writeDeadline deadline.Deadline
 }
 
 func newMemConn() (a, b net.Conn) {
@@ -90,18 +92,18 @@ func (c *memConn) LocalAddr() net.Addr  { return memAddr{} }
 func (c *memConn) RemoteAddr() net.Addr { return memAddr{} }
 
 func (c *memConn) SetDeadline(t time.Time) error {
-	c.readDeadline.set(t)
-	c.writeDeadline.set(t)
+	c.readDeadline.Set(t)
+	c.writeDeadline.Set(t)
 	return nil
 }
 
 func (c *memConn) SetReadDeadline(t time.Time) error {
-	c.readDeadline.set(t)
+	c.readDeadline.Set(t)
 	return nil
 }
 
 func (c *memConn) SetWriteDeadline(t time.Time) error {
-	c.writeDeadline.set(t)
+	c.writeDeadline.Set(t)
 	return nil
 }
 
@@ -132,9 +134,9 @@ func (h *memHalf) wake() {
 	}
 }
 
-func (h *memHalf) read(p []byte, d *memDeadline) (int, error) {
+func (h *memHalf) read(p []byte, d *deadline.Deadline) (int, error) {
 	for {
-		expired, moved := d.watch()
+		expired, moved := d.Watch()
 		h.mu.Lock()
 		switch {
 		case h.readClosed:
@@ -165,10 +167,10 @@ func (h *memHalf) read(p []byte, d *memDeadline) (int, error) {
 	}
 }
 
-func (h *memHalf) write(p []byte, d *memDeadline) (int, error) {
+func (h *memHalf) write(p []byte, d *deadline.Deadline) (int, error) {
 	done := 0
 	for {
-		expired, moved := d.watch()
+		expired, moved := d.Watch()
 		h.mu.Lock()
 		switch {
 		case h.writeClosed:
@@ -215,48 +217,6 @@ func (h *memHalf) closeWrite() {
 	defer h.mu.Unlock()
 	h.writeClosed = true
 	h.wake()
-}
-
-// memDeadline is a point in time that can be moved while somebody waits for it.
-type memDeadline struct {
-	mu    sync.Mutex
-	timer *time.Timer
-	past  chan struct{} // closed when the deadline has come; nil: no deadline
-	moved chan struct{} // closed and replaced when the deadline is set
-}
-
-func (d *memDeadline) set(t time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.timer != nil {
-		d.timer.Stop()
-		d.timer = nil
-	}
-	d.past = nil
-	if !t.IsZero() {
-		past := make(chan struct{})
-		d.past = past
-		if left := time.Until(t); left <= 0 {
-			close(past)
-		} else {
-			d.timer = time.AfterFunc(left, func() { close(past) })
-		}
-	}
-	if d.moved != nil {
-		close(d.moved)
-		d.moved = nil
-	}
-}
-
-// watch returns a channel that is closed when the deadline has come (nil: there
-// is none), and one that is closed when the deadline is set anew.
-func (d *memDeadline) watch() (past, moved <-chan struct{}) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.moved == nil {
-		d.moved = make(chan struct{})
-	}
-	return d.past, d.moved
 }
 
 func isClosed(ch <-chan struct{}) bool {

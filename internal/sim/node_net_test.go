@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"milena/internal/deadline"
 )
 
 // network is one in memory: byte streams whose every delivery takes a seeded time, between hosts that can be cut off from each
@@ -283,8 +285,8 @@ func (s *stream) end() {
 }
 
 // wait waits for a change, a moment (zero: none), or a deadline.
-func wait(changed <-chan struct{}, at time.Time, d *deadline) error {
-	past, moved := d.watch()
+func wait(changed <-chan struct{}, at time.Time, d *deadline.Deadline) error {
+	past, moved := d.Watch()
 	var due <-chan time.Time
 	if !at.IsZero() {
 		t := time.NewTimer(time.Until(at))
@@ -301,7 +303,7 @@ func wait(changed <-chan struct{}, at time.Time, d *deadline) error {
 	return nil
 }
 
-func (s *stream) read(p []byte, d *deadline) (int, error) {
+func (s *stream) read(p []byte, d *deadline.Deadline) (int, error) {
 	for {
 		cut := s.n.isCut(s.from, s.to)
 		s.mu.Lock()
@@ -334,7 +336,7 @@ func (s *stream) read(p []byte, d *deadline) (int, error) {
 	}
 }
 
-func (s *stream) write(p []byte, d *deadline) (int, error) {
+func (s *stream) write(p []byte, d *deadline.Deadline) (int, error) {
 	for {
 		take := s.n.take(s.to)
 		s.mu.Lock()
@@ -371,7 +373,7 @@ type simConn struct {
 	host, peer    string
 	in, out       *stream
 	local, remote net.Addr
-	rd, wd        deadline
+	rd, wd        deadline.Deadline
 	once          sync.Once
 	closed        atomic.Bool
 }
@@ -409,45 +411,5 @@ func (c *simConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-func (c *simConn) SetReadDeadline(t time.Time) error  { c.rd.set(t); return nil }
-func (c *simConn) SetWriteDeadline(t time.Time) error { c.wd.set(t); return nil }
-
-// deadline is one that can be moved while others wait for it.
-type deadline struct {
-	mu    sync.Mutex
-	timer *time.Timer
-	past  chan struct{} // closed when it has come; nil: there is none
-	moved chan struct{}
-}
-
-func (d *deadline) set(t time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.timer != nil {
-		d.timer.Stop()
-		d.timer = nil
-	}
-	d.past = nil
-	if !t.IsZero() {
-		past := make(chan struct{})
-		d.past = past
-		if left := time.Until(t); left <= 0 {
-			close(past)
-		} else {
-			d.timer = time.AfterFunc(left, func() { close(past) })
-		}
-	}
-	if d.moved != nil {
-		close(d.moved)
-		d.moved = nil
-	}
-}
-
-func (d *deadline) watch() (past, moved <-chan struct{}) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.moved == nil {
-		d.moved = make(chan struct{})
-	}
-	return d.past, d.moved
-}
+func (c *simConn) SetReadDeadline(t time.Time) error  { c.rd.Set(t); return nil }
+func (c *simConn) SetWriteDeadline(t time.Time) error { c.wd.Set(t); return nil }

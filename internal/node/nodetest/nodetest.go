@@ -427,21 +427,8 @@ func (c *Cluster) ActiveController() int32 {
 	return 0
 }
 
-// Eventually waits until f is nil.
+// Eventually is peertest's.
 func Eventually(t testing.TB, within time.Duration, f func() error) {
 	t.Helper()
-	deadline := time.After(within)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal(err)
-		}
-	}
+	peertest.Eventually(t, within, f)
 }
