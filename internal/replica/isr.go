@@ -106,6 +106,7 @@ func (p *Partition) syncFollowers(s, old *state, now time.Time) {
 // FollowerFetch is what a follower's fetch says of its replica.
 type FollowerFetch struct {
 	Broker      int32
+	Epoch       int32 // leader epoch in which the fetch was admitted
 	BrokerEpoch int64 // -1: not said
 	Offset      int64 // the replica's log end
 	LogStart    int64
@@ -113,13 +114,18 @@ type FollowerFetch struct {
 
 // Followed notes a follower's fetch: it has everything below its offset. The
 // error is NOT_LEADER_OR_FOLLOWER if the broker has no replica, or if the fetch
-// comes from an earlier incarnation of it (KIP-903).
+// comes from an earlier incarnation of it (KIP-903); FENCED_LEADER_EPOCH if
+// another leadership has begun since it was admitted: the one between may have had
+// the follower's log cut.
 func (p *Partition) Followed(ff FollowerFetch, now time.Time) error {
 	p.mu.RLock()
 	s := p.st.Load()
 	p.hwMu.Lock()
 	f := p.followers[ff.Broker]
-	err := p.checkFollower(f, ff)
+	_, err := p.leading(ff.Epoch)
+	if err == nil {
+		err = p.checkFollower(f, ff)
+	}
 	aligned := false
 	if err == nil {
 		aligned, err = p.aligned(f, ff.Offset)

@@ -58,6 +58,20 @@ func TestUnderMinISR(t *testing.T) {
 	}
 }
 
+// A fetch that was admitted in an earlier epoch says nothing in this one: between the look at the epoch and the count the metadata may
+// have brought another leadership, whose leader had the follower's log cut.
+func TestFetchOfAnEarlierEpochDoesNotCount(t *testing.T) {
+	r := newRig(t)
+	p := r.get(r.topicOn(1, 1, []int32{self, 2}, []int32{self, 2}), 0)
+	r.append(p, 5)
+	before := p.st.Load().epoch
+	r.lead(1, self, before+2)
+	err := p.Followed(FollowerFetch{Epoch: before, Broker: 2, BrokerEpoch: -1, Offset: 5}, time.Now())
+	if code, _ := api.CodeOf(err); code != api.FencedLeaderEpoch || p.HighWatermark() != 0 {
+		t.Errorf("high watermark %d, error %v", p.HighWatermark(), err)
+	}
+}
+
 // A leader that misses another's epoch and leads again knows nothing of its followers' logs: the other may have had them cut.
 func TestHighWatermarkForgetsFollowersWithTheEpoch(t *testing.T) {
 	r := newRig(t)
@@ -177,7 +191,7 @@ func TestProposedMembersHoldTheHighWatermark(t *testing.T) {
 	r.apply(&meta.RegisterBrokerRecord{BrokerID: 3, BrokerEpoch: 7})
 	r.append(p, 5)
 	for id := int32(2); id <= 3; id++ {
-		if err := p.Followed(FollowerFetch{Broker: id, BrokerEpoch: 7, Offset: 5}, time.Now()); err != nil {
+		if err := p.Followed(FollowerFetch{Epoch: p.st.Load().epoch, Broker: id, BrokerEpoch: 7, Offset: 5}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -189,20 +203,20 @@ func TestProposedMembersHoldTheHighWatermark(t *testing.T) {
 	if hw := p.HighWatermark(); hw != 5 {
 		t.Fatalf("high watermark %d while broker 3 is about to be in the ISR", hw)
 	}
-	if err := p.Followed(FollowerFetch{Broker: 3, BrokerEpoch: 7, Offset: 10}, time.Now()); err != nil {
+	if err := p.Followed(FollowerFetch{Epoch: p.st.Load().epoch, Broker: 3, BrokerEpoch: 7, Offset: 10}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if hw := p.HighWatermark(); hw != 10 {
 		t.Fatalf("high watermark %d, want 10", hw)
 	}
 	// An earlier incarnation's fetch doesn't count, nor does one that isn't registered join.
-	err := p.Followed(FollowerFetch{Broker: 3, BrokerEpoch: 6, Offset: 10}, time.Now())
+	err := p.Followed(FollowerFetch{Epoch: p.st.Load().epoch, Broker: 3, BrokerEpoch: 6, Offset: 10}, time.Now())
 	wantCode(t, err, api.NotLeaderOrFollower)
 	r.apply(metaISR(1, self, 2))
 	if p.proposal != nil {
 		t.Fatal("the proposal outlives a newer partition epoch")
 	}
-	if err := p.Followed(FollowerFetch{Broker: 3, BrokerEpoch: 8, Offset: 10}, time.Now()); err != nil || p.proposal != nil {
+	if err := p.Followed(FollowerFetch{Epoch: p.st.Load().epoch, Broker: 3, BrokerEpoch: 8, Offset: 10}, time.Now()); err != nil || p.proposal != nil {
 		t.Fatalf("%v; a broker epoch that isn't registered was proposed: %+v", err, p.proposal)
 	}
 }
@@ -267,7 +281,7 @@ func TestHighWatermarkDoesNotWaitForever(t *testing.T) {
 			p := r.get(r.topicOn(1, 1, []int32{self, 2, 3}, []int32{self, 2, 3}), 0)
 			r.apply(&meta.RegisterBrokerRecord{BrokerID: 2, BrokerEpoch: 6}, &meta.RegisterBrokerRecord{BrokerID: 3, BrokerEpoch: 7, LogDirs: []ids.UUID{dir, {0: 8}}})
 			fetch := func(id int32, epoch, off int64) {
-				if err := p.Followed(FollowerFetch{Broker: id, BrokerEpoch: epoch, Offset: off}, time.Now()); err != nil {
+				if err := p.Followed(FollowerFetch{Epoch: p.st.Load().epoch, Broker: id, BrokerEpoch: epoch, Offset: off}, time.Now()); err != nil {
 					t.Fatal(err)
 				}
 			}

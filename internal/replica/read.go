@@ -93,7 +93,7 @@ func (p *Partition) Read(rp ReadParams) (ReadResult, error) {
 		return nothing, p.errOutOfRange(rp.Offset, start)
 	}
 	if rp.ReplicaID >= 0 {
-		ff := FollowerFetch{Broker: rp.ReplicaID, BrokerEpoch: rp.ReplicaEpoch, Offset: rp.Offset, LogStart: rp.ReplicaStart}
+		ff := FollowerFetch{Broker: rp.ReplicaID, Epoch: s.epoch, BrokerEpoch: rp.ReplicaEpoch, Offset: rp.Offset, LogStart: rp.ReplicaStart}
 		if err := p.Followed(ff, time.Now()); err != nil {
 			return nothing, err
 		}

@@ -240,5 +240,5 @@ func deleteRecords(p *Partition, off int64) (low int64, err error) {
 
 // followed is a fetch by broker id at offset.
 func followed(p *Partition, id int32, offset int64) error {
-	return p.Followed(FollowerFetch{Broker: id, BrokerEpoch: -1, Offset: offset}, time.Now())
+	return p.Followed(FollowerFetch{Epoch: p.st.Load().epoch, Broker: id, BrokerEpoch: -1, Offset: offset}, time.Now())
 }
