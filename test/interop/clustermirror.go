@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -69,8 +68,7 @@ func (m *clusterMirror) start(ctx context.Context) (err error) {
 
 // cli runs a command of milena's own against the cluster.
 func (m *clusterMirror) cli(ctx context.Context, args ...string) (string, error) {
-	out, err := peertest.Run(ctx, peertest.Command{Path: m.milena, Args: append(args, "--bootstrap-server", m.c.Bootstrap()), Timeout: time.Minute})
-	return out.Stdout, err
+	return m.run(ctx, m.c.Bootstrap(), args...)
 }
 
 func (m *clusterMirror) create(ctx context.Context) error {
@@ -118,23 +116,17 @@ func (m *clusterMirror) inSync(ctx context.Context) error {
 
 // mirrored is how many records the mirror says it has, and what is wrong with its partitions, if anything.
 func (m *clusterMirror) mirrored(ctx context.Context) (int64, []described, error) {
-	out, err := m.cli(ctx, "mirrors", "describe", "dr", "--json")
+	all, err := m.mirrors(ctx, m.c.Bootstrap(), "dr")
 	if err != nil {
 		return 0, nil, err
 	}
-	var all struct {
-		Mirrors []struct{ Partitions []described }
-	}
-	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all.Mirrors) != 1 {
-		return 0, nil, fmt.Errorf("mirrors describe --json: %w: %s", err, out)
-	}
 	var n int64
-	for _, p := range all.Mirrors[0].Partitions {
+	for _, p := range all[0].Partitions {
 		if p.DestinationOffset != nil {
 			n += *p.DestinationOffset
 		}
 	}
-	return n, all.Mirrors[0].Partitions, nil
+	return n, all[0].Partitions, nil
 }
 
 // disturb kills one node after the other while records are produced and mirrored; each time the mirror must go on with

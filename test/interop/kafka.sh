@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs one of Apache Kafka's own commands from the jars that setup.sh fetched:
 #   kafka.sh topics --bootstrap-server 127.0.0.1:9092 --list
-# The command is Kafka's script name without "kafka-" and ".sh". JVM options go into KAFKA_OPTS.
+# The command is Kafka's script name without "kafka-" and ".sh", or zookeeper. JVM options go into KAFKA_OPTS; KAFKA_VERSION
+# chooses among the versions that setup.sh fetched.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 jars=${MILENA_INTEROP_CACHE:-$top/.cache/interop}/kafka-${KAFKA_VERSION:-4.4.0}
@@ -10,6 +11,7 @@ name=${1:?name of the command}
 shift
 case "$name" in
   server) main=kafka.Kafka ;;
+  zookeeper) main=org.apache.zookeeper.server.quorum.QuorumPeerMain ;;
   storage) main=kafka.tools.StorageTool ;;
   topics) main=org.apache.kafka.tools.TopicCommand ;;
   configs) main=org.apache.kafka.tools.ConfigCommand ;;

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -107,8 +106,7 @@ func (m *mirror) start(ctx context.Context) (err error) {
 
 // cli runs a command of milena's own against one of the standbys.
 func (m *mirror) cli(ctx context.Context, b *peertest.Broker, args ...string) (string, error) {
-	out, err := peertest.Run(ctx, peertest.Command{Path: m.milena, Args: append(args, "--bootstrap-server", b.Addr), Timeout: time.Minute})
-	return out.Stdout, err
+	return m.run(ctx, b.Addr, args...)
 }
 
 func (m *mirror) create(ctx context.Context) error {
@@ -218,36 +216,16 @@ func (m *mirror) progress(ctx context.Context) error {
 	return nil
 }
 
-// described is a partition as `mirrors describe --json` shows it.
-type described struct {
-	Topic             string
-	Partition         int32
-	State             string
-	SourceOffset      *int64 `json:"source_offset"`
-	DestinationOffset *int64 `json:"destination_offset"`
-	Lag               *int64
-	LastError         string `json:"last_error"`
-}
-
 func (m *mirror) describe(ctx context.Context, s standby) ([]described, error) {
-	out, err := m.cli(ctx, s.Broker, "mirrors", "describe", "--json")
+	all, err := m.mirrors(ctx, s.Addr)
 	if err != nil {
 		return nil, err
 	}
-	var all struct {
-		Mirrors []struct {
-			Mirror     string
-			Partitions []described
-		}
-	}
-	if err := json.Unmarshal([]byte(out), &all); err != nil {
-		return nil, fmt.Errorf("mirrors describe --json: %w: %s", err, out)
-	}
-	if len(all.Mirrors) != len(s.mirrors) {
-		return nil, fmt.Errorf("%d mirrors described, want %d", len(all.Mirrors), len(s.mirrors))
+	if len(all) != len(s.mirrors) {
+		return nil, fmt.Errorf("%d mirrors described, want %d", len(all), len(s.mirrors))
 	}
 	var ps []described
-	for _, x := range all.Mirrors {
+	for _, x := range all {
 		if s.mirrors[x.Mirror] == "" {
 			return nil, fmt.Errorf("mirror %q was not created", x.Mirror)
 		}

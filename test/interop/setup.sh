@@ -22,6 +22,20 @@ if [ ! -f "$cache/kafka-$kafka/.complete" ]; then
   touch "$cache/kafka-$kafka/.complete"
 fi
 
+# Old sources of mirrors, which keep their metadata in ZooKeeper: version of Kafka, of Scala, of ZooKeeper. The ZooKeeper that came
+# with 2.1 can't resolve addresses on a present Java (ZOOKEEPER-3779); its successor's classes serve as well.
+while read -r version scala zookeeper; do
+  [ -f "$cache/kafka-$version/.complete" ] && continue
+  rm -rf "$cache/kafka-$version"
+  mvn -q -B -f "$top/test/interop/old.xml" dependency:copy-dependencies \
+    -Dkafka.version="$version" -Dscala.version="$scala" -Dzookeeper.version="$zookeeper" -DoutputDirectory="$cache/kafka-$version" </dev/null
+  touch "$cache/kafka-$version/.complete"
+done <<'VERSIONS'
+3.9.1 2.13 3.8.4
+2.8.2 2.13 3.5.9
+2.1.1 2.12 3.5.9
+VERSIONS
+
 want=$(sha256sum "$top/test/interop/requirements.txt" | cut -c1-16)
 if [ ! -f "$cache/venv/.complete-$want" ]; then
   rm -rf "$cache/venv"
