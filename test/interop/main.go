@@ -52,6 +52,7 @@ func allParts() []partSpec {
 		{"cluster-moves", false, runClusterMoves, 5 * time.Minute},
 		{"mirror-kafka", true, runMirrorKafka, 30 * time.Minute},
 		{"cluster-mirror", true, runClusterMirror, 8 * time.Minute},
+		{"mirror-scenarios", true, runMirrorScenarios, 10 * time.Minute},
 		{"mirror-old", true, runMirrorOld, 10 * time.Minute},
 		{"bad-input", true, runBadInput, 6 * time.Minute},
 	}

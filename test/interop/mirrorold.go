@@ -5,73 +5,32 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"milena/internal/peertest"
 )
 
-// mirrorOld mirrors old Apache Kafkas, which keep their metadata in ZooKeeper, to three nodes: scenarios 29, 31 and 32 with each.
-type mirrorOld struct {
-	*part
-	c      *peertest.Cluster
-	dstAdm *kadm.Client
-}
-
 // oldVersions are those that setup.sh fetches. 2.1 is the oldest that a present Java runs.
 func oldVersions() []string { return []string{"2.1.1", "2.8.2", "3.9.1"} }
 
+// runMirrorOld mirrors old Apache Kafkas, which keep their metadata in ZooKeeper, to three nodes: scenarios 29, 31 and 32 with each.
 func runMirrorOld(ctx context.Context, p *part) error {
-	m := &mirrorOld{part: p}
+	m := &nodes{part: p}
 	steps := []step{{"start three nodes", m.start}}
 	for _, v := range oldVersions() {
-		s := &oldSource{mirrorOld: m, version: v, tag: strings.ReplaceAll(v, ".", "-")}
+		s := &oldSource{nodes: m, version: v, tag: strings.ReplaceAll(v, ".", "-")}
 		steps = append(steps, step{v + ": start", s.start}, step{v + ": mirroring and sync", s.sync}, step{v + ": stop", s.stop},
 			step{v + ": unclean election", s.unclean}, step{v + ": end", s.end})
 	}
 	return p.steps(ctx, steps...)
 }
 
-func (m *mirrorOld) start(ctx context.Context) (err error) {
-	m.c, err = m.newCluster(ctx, "cluster", 3, map[string]string{"mirror.state.topic.num.partitions": "5", "mirror.metadata.refresh.interval.ms": "1000"})
-	if err != nil {
-		return err
-	}
-	m.dstAdm, err = m.admin(m.c.Bootstrap())
-	return err
-}
-
-// cli runs a command of milena's own against the nodes.
-func (m *mirrorOld) cli(ctx context.Context, args ...string) (string, error) {
-	return m.run(ctx, m.c.Bootstrap(), args...)
-}
-
-// states waits until the mirror's partitions, n of them, are in a state, and, while MIRRORING, without lag.
-func (m *mirrorOld) states(ctx context.Context, name, state string, n int) error {
-	return peertest.WaitFor(ctx, 2*time.Minute, fmt.Sprintf("%d partitions of %s %s", n, name, state), func(ctx context.Context) error {
-		all, err := m.mirrors(ctx, m.c.Bootstrap(), name)
-		if err != nil {
-			return err
-		}
-		for _, p := range all[0].Partitions {
-			if p.State != state || state == "MIRRORING" && (p.Lag == nil || *p.Lag != 0) {
-				return fmt.Errorf("%s-%d is %s with lag %s: %s", p.Topic, p.Partition, p.State, offset(p.Lag), p.LastError)
-			}
-		}
-		if got := len(all[0].Partitions); got != n {
-			return fmt.Errorf("%d partitions", got)
-		}
-		return nil
-	})
-}
-
 // oldSource is one of the sources.
 type oldSource struct {
-	*mirrorOld
+	*nodes
 	version, tag string
 	k            *peertest.OldKafka
 	zk           *peertest.Process
@@ -87,7 +46,6 @@ func (s *oldSource) newTopic() string { return "new-topic." + s.tag }
 func (s *oldSource) myTopics() string { return `my-topic-.*\.` + s.tag }
 
 func (s *oldSource) start(ctx context.Context) (err error) {
-	// Without replicas of its offsets a group is gone while the second broker is down, which nothing here is about.
 	s.k, err = peertest.NewOldKafka(peertest.OldKafkaOptions{Tools: s.kafka, Version: s.version, Dir: filepath.Join(s.dir, "source-"+s.version), Brokers: 2})
 	if err != nil {
 		return err
@@ -117,24 +75,6 @@ func (s *oldSource) create(ctx context.Context, topic string, partitions int32, 
 	return err
 }
 
-// produce writes n records to each partition of a topic, with the servers of addr only.
-func (s *oldSource) produce(ctx context.Context, addr, topic string, partitions int32, n int) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(addr, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MetadataMinAge(100*time.Millisecond))
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	var recs []*kgo.Record
-	for p := range partitions {
-		for i := range n {
-			recs = append(recs, &kgo.Record{Topic: topic, Partition: p, Key: []byte(strconv.Itoa(i)), Value: []byte("value of " + addr)})
-		}
-	}
-	return cl.ProduceSync(ctx, recs...).FirstErr()
-}
-
 // sync is scenario 29. Mirroring and sync: 3 topics (3P, 1P, 2P), A restarted to raise epochs, 100 records each, a group on one topic,
 // retention.ms=100002 set; mirror with two start commands (`my-topic.*`, `new-topic`); lag 0, the group appears on B, retention.ms is
 // equal on B.
@@ -154,7 +94,7 @@ func (s *oldSource) sync(ctx context.Context) error {
 		return err
 	}
 	for topic, n := range s.topics() {
-		if err := s.produce(ctx, s.bootstrap(), topic, n, 100); err != nil {
+		if err := produceEach(ctx, s.bootstrap(), topic, n, 100); err != nil {
 			return err
 		}
 	}
@@ -177,7 +117,7 @@ func (s *oldSource) sync(ctx context.Context) error {
 	if err := s.states(ctx, s.tag, "MIRRORING", 6); err != nil {
 		return err
 	}
-	if err := s.equal(ctx, s.k.Brokers[0], s.topics()); err != nil {
+	if err := s.equal(ctx, s.k.Brokers[0].PartitionDir, s.topics()); err != nil {
 		return err
 	}
 	return peertest.WaitFor(ctx, time.Minute, "group and configs", func(ctx context.Context) error {
@@ -244,7 +184,7 @@ func (s *oldSource) unclean(ctx context.Context) error {
 	if err := s.wholeISR(ctx); err != nil {
 		return err
 	}
-	if err := s.produce(ctx, a0.Addr, topic, 1, 1); err != nil {
+	if err := produceEach(ctx, a0.Addr, topic, 1, 1); err != nil {
 		return err
 	}
 	if _, err := s.cli(ctx, "mirrors", "create", name, "--source", s.bootstrap(), "--topics", `unclean\.`+s.tag); err != nil {
@@ -259,11 +199,11 @@ func (s *oldSource) unclean(ctx context.Context) error {
 	if err := a0.Stop(); err != nil {
 		return err
 	}
-	if err := s.produce(ctx, a1.Addr, topic, 1, 1); err != nil {
+	if err := produceEach(ctx, a1.Addr, topic, 1, 1); err != nil {
 		return err
 	}
 	one := map[string]int32{topic: 1}
-	if err := s.equal(ctx, a1, one); err != nil {
+	if err := s.equal(ctx, a1.PartitionDir, one); err != nil {
 		return err
 	}
 	if err := a1.Stop(); err != nil {
@@ -272,10 +212,10 @@ func (s *oldSource) unclean(ctx context.Context) error {
 	if err := a0.Start(ctx); err != nil {
 		return err
 	}
-	if err := s.produce(ctx, a0.Addr, topic, 1, 2); err != nil {
+	if err := produceEach(ctx, a0.Addr, topic, 1, 2); err != nil {
 		return err
 	}
-	if err := s.equal(ctx, a0, one); err != nil {
+	if err := s.equal(ctx, a0.PartitionDir, one); err != nil {
 		return err
 	}
 	if err := s.states(ctx, name, "MIRRORING", 1); err != nil {
@@ -310,26 +250,6 @@ func (s *oldSource) wholeISR(ctx context.Context) error {
 			for _, p := range t.Partitions {
 				if len(p.ISR) != 2 {
 					return fmt.Errorf("%s-%d: in sync %v", t.Topic, p.Partition, p.ISR)
-				}
-			}
-		}
-		return nil
-	})
-}
-
-// equal waits until the batches of a broker and of all three nodes are equal.
-func (s *oldSource) equal(ctx context.Context, src *peertest.Broker, topics map[string]int32) error {
-	return peertest.WaitFor(ctx, time.Minute, "equal batches", func(context.Context) error {
-		for topic, n := range topics {
-			for p := range n {
-				for _, b := range s.c.Brokers {
-					c, err := peertest.Compare(src.PartitionDir(topic, p), b.PartitionDir(topic, p), peertest.CompareOptions{})
-					if err != nil {
-						return err
-					}
-					if c.Records == 0 {
-						return fmt.Errorf("%s-%d is empty", topic, p)
-					}
 				}
 			}
 		}

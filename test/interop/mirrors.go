@@ -4,7 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"milena/internal/peertest"
 )
@@ -46,4 +51,82 @@ func (p *part) mirrors(ctx context.Context, bootstrap string, names ...string) (
 		return nil, fmt.Errorf("%d mirrors described, want %v", len(all.Mirrors), names)
 	}
 	return all.Mirrors, nil
+}
+
+// nodes is a part with three nodes that mirror.
+type nodes struct {
+	*part
+	c      *peertest.Cluster
+	dstAdm *kadm.Client
+}
+
+func (m *nodes) start(ctx context.Context) (err error) {
+	m.c, err = m.newCluster(ctx, "cluster", 3, map[string]string{"mirror.state.topic.num.partitions": "5", "mirror.metadata.refresh.interval.ms": "1000"})
+	if err != nil {
+		return err
+	}
+	m.dstAdm, err = m.admin(m.c.Bootstrap())
+	return err
+}
+
+// cli runs a command of milena's own against the nodes.
+func (m *nodes) cli(ctx context.Context, args ...string) (string, error) {
+	return m.run(ctx, m.c.Bootstrap(), args...)
+}
+
+// states waits until the mirror's partitions, n of them, are in a state, and, while MIRRORING, without lag.
+func (m *nodes) states(ctx context.Context, name, state string, n int) error {
+	return peertest.WaitFor(ctx, 2*time.Minute, fmt.Sprintf("%d partitions of %s %s", n, name, state), func(ctx context.Context) error {
+		all, err := m.mirrors(ctx, m.c.Bootstrap(), name)
+		if err != nil {
+			return err
+		}
+		for _, p := range all[0].Partitions {
+			if p.State != state || state == "MIRRORING" && (p.Lag == nil || *p.Lag != 0) {
+				return fmt.Errorf("%s-%d is %s with lag %s: %s", p.Topic, p.Partition, p.State, offset(p.Lag), p.LastError)
+			}
+		}
+		if got := len(all[0].Partitions); got != n {
+			return fmt.Errorf("%d partitions", got)
+		}
+		return nil
+	})
+}
+
+// equal waits until the batches of the source and of all three nodes are equal; src is a partition's folder there.
+func (m *nodes) equal(ctx context.Context, src func(topic string, partition int32) string, topics map[string]int32) error {
+	return peertest.WaitFor(ctx, time.Minute, "equal batches", func(context.Context) error {
+		for topic, n := range topics {
+			for p := range n {
+				for _, b := range m.c.Brokers {
+					c, err := peertest.Compare(src(topic, p), b.PartitionDir(topic, p), peertest.CompareOptions{})
+					if err != nil {
+						return err
+					}
+					if c.Records == 0 {
+						return fmt.Errorf("%s-%d is empty", topic, p)
+					}
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// produceEach writes n records to each partition of a topic.
+func produceEach(ctx context.Context, addrs, topic string, partitions int32, n int) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(addrs, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MetadataMinAge(100*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	var recs []*kgo.Record
+	for p := range partitions {
+		for i := range n {
+			recs = append(recs, &kgo.Record{Topic: topic, Partition: p, Key: []byte(strconv.Itoa(i)), Value: []byte("value of " + addrs)})
+		}
+	}
+	return cl.ProduceSync(ctx, recs...).FirstErr()
 }
