@@ -8,7 +8,7 @@ FROM    ?= 1
 MINUTES ?= 10
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: build test lint sim sim-mutants interop chaos bench fuzz clean
+.PHONY: build test lint sim sim-mutants interop chaos chaos-mirror bench fuzz clean
 
 build: ## bin/milena, one static binary, and bin/kafka-cluster-mirrors, a link to it
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/milena ./cmd/milena
@@ -38,6 +38,10 @@ interop: build ## against Apache Kafka, librdkafka, kafka-python, franz-go, sara
 chaos: ## three real nodes with kill -9, network partitions, full disks and pauses, as root (make chaos MINUTES=10 SEED=7)
 	test/interop/setup.sh
 	$(GO) run ./test/chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+chaos-mirror: ## Apache Kafka mirrored to three real nodes with kill -9 and restarts, then a failover (make chaos-mirror MINUTES=10 SEED=7)
+	test/interop/setup.sh
+	$(GO) run ./test/chaosmirror --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 bench: build ## CPU seconds per GB and memory of the broker; micro benchmarks with allocations
 	$(GO) run ./test/bench

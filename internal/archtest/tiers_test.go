@@ -35,7 +35,7 @@ func tiers() map[string]int {
 		"internal/node": 6, "internal/console": 6, "internal/demo": 6, "internal/cli": 6, "mirroradm": 6,
 		"cmd/milena": 7,
 		// tests
-		"internal/archtest": 8, "internal/peertest": 8, "internal/peertest/history": 8, "internal/node/nodetest": 8, "internal/sim": 8, "internal/formats": 8, "test/interop": 9, "test/bench": 9, "test/chaos": 9,
+		"internal/archtest": 8, "internal/peertest": 8, "internal/peertest/history": 8, "internal/node/nodetest": 8, "internal/sim": 8, "internal/formats": 8, "test/interop": 9, "test/bench": 9, "test/chaos": 9, "test/chaosmirror": 9,
 	}
 }
 

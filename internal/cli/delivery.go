@@ -123,10 +123,12 @@ type overdue struct{ limit time.Duration }
 
 func (o *overdue) Error() string { return fmt.Sprintf("no acknowledgement within %s", o.limit) }
 
-// timeoutAdvice says what to do where time ran out; last is what a broker last said.
-func timeoutAdvice(topic string, err error, last string) string {
+// recordAdvice says what to do where time ran out, or the topic is none that clients may write; last is what a broker last said.
+func recordAdvice(topic string, err error, last string) string {
 	var late *overdue
 	switch {
+	case errors.Is(err, kerr.InvalidTopicException):
+		return fmt.Sprintf(": %q is internal to the cluster, or no name for a topic: those have letters, digits, '.', '_' and '-' only", topic)
 	case !errors.As(err, &late) && !errors.Is(err, kgo.ErrRecordTimeout):
 		return ""
 	case strings.Contains(last, kerr.KafkaStorageError.Message):

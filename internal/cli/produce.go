@@ -98,7 +98,7 @@ func (a *app) produce(cmd *cobra.Command, topic string, f *produceFlags) error {
 		// Whatever the cause, what counts is which record it was.
 		last := answers.last(where)
 		return &exitError{ExitFailed, fmt.Errorf("record %d of standard input was not acknowledged: %w%s%s%s",
-			line, describe(failed), last, timeoutAdvice(topic, failed, last), a.mirrorHint(cmd.Context(), cl, topic, failed))}
+			line, describe(failed), last, recordAdvice(topic, failed, last), a.mirrorHint(cmd.Context(), cl, topic, failed))}
 	case inputErr != nil:
 		return inputErr
 	case a.json:

@@ -28,10 +28,8 @@ import (
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
-	began time.Time
 	done  chan struct{}
 	ready chan struct{}
-	took  time.Duration // from the start to the line that says ready
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -46,7 +44,6 @@ func startProcess(t *testing.T, dir string, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.began = time.Now()
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +55,7 @@ func startProcess(t *testing.T, dir string, args ...string) *process {
 			p.log.WriteString(s.Text() + "\n")
 			p.mu.Unlock()
 			if !said && (strings.Contains(s.Text(), "msg=ready ") || strings.Contains(s.Text(), `"msg":"ready"`)) {
-				p.took, said = time.Since(p.began), true
+				said = true
 				close(p.ready)
 			}
 		}
@@ -168,27 +165,17 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestServerStartsQuicklyAndOpensNoOtherPort(t *testing.T) {
-	best := time.Hour
-	for range 3 {
-		dir := t.TempDir()
-		p := startProcess(t, dir, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0").awaitReady()
-		best = min(best, p.took)
-		if got, want := p.field("data"), filepath.Join(dir, "milena-data"); got != want {
-			t.Errorf("the start said %s, want %s", got, want)
-		}
-		if n := p.listening(); n != 2 {
-			t.Errorf("%d ports are open, want the listener's and the console's", n)
-		}
-		if code := p.end(syscall.SIGTERM); code != 0 {
-			t.Errorf("exit code %d:\n%s", code, p.output())
-		}
-		if best < 500*time.Millisecond {
-			break
-		}
+func TestServerOpensNoOtherPort(t *testing.T) {
+	dir := t.TempDir()
+	p := startProcess(t, dir, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0").awaitReady()
+	if got, want := p.field("data"), filepath.Join(dir, "milena-data"); got != want {
+		t.Errorf("the start said %s, want %s", got, want)
 	}
-	if best >= 500*time.Millisecond {
-		t.Errorf("ready after %s at best, want under 0.5 s", best)
+	if n := p.listening(); n != 2 {
+		t.Errorf("%d ports are open, want the listener's and the console's", n)
+	}
+	if code := p.end(syscall.SIGTERM); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, p.output())
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"milena/internal/node/nodetest"
@@ -27,11 +28,16 @@ func clusterClient(t *testing.T, c *nodetest.Cluster, opts ...kgo.Opt) *kgo.Clie
 	return cl
 }
 
+// createTopic waits for enough brokers: one may be fenced for a moment on a slow machine.
 func createTopic(t *testing.T, cl *kgo.Client, name string, partitions int32, factor int16) {
 	t.Helper()
-	if _, err := kadm.NewClient(cl).CreateTopic(ctx(t), partitions, factor, nil, name); err != nil {
-		t.Fatal(err)
-	}
+	nodetest.Eventually(t, 20*time.Second, func() error {
+		_, err := kadm.NewClient(cl).CreateTopic(ctx(t), partitions, factor, nil, name)
+		if errors.Is(err, kerr.TopicAlreadyExists) {
+			return nil
+		}
+		return err
+	})
 }
 
 // replicasEqual waits until every broker's replica of every partition of the topic holds the same records.

@@ -286,7 +286,7 @@ func TestMovesGoOnAndHaveARate(t *testing.T) {
 	if _, err := adm.AlterBrokerConfigs(ctx(t), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: rate, Value: &fast}}); err != nil {
 		t.Fatal(err)
 	}
-	nodetest.Eventually(t, 5*time.Second, func() error {
+	nodetest.Eventually(t, 20*time.Second, func() error {
 		if moving() || !d.in(t, to, "big")[0] {
 			return errors.New("the replica is on its way")
 		}

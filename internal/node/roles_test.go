@@ -69,7 +69,7 @@ func TestSplitRoles(t *testing.T) {
 		}
 		return nil
 	})
-	nodetest.Eventually(t, time.Second, func() error {
+	nodetest.Eventually(t, 20*time.Second, func() error {
 		if err := askLeader(t, c, 201, "t"); !errors.Is(err, &api.Error{Code: api.NotLeaderOrFollower}) {
 			return fmt.Errorf("a broker that no controller answers leads: %w", err)
 		}

@@ -50,6 +50,8 @@ func allParts() []partSpec {
 		{"dump-log", false, runDumpLog, 4 * time.Minute},
 		{"cluster-tools", false, runClusterTools, 15 * time.Minute},
 		{"cluster-moves", false, runClusterMoves, 5 * time.Minute},
+		{"same-answers", true, runAnswers, 5 * time.Minute},
+		{"commands", true, runCommands, 5 * time.Minute},
 		{"mirror-kafka", true, runMirrorKafka, 30 * time.Minute},
 		{"cluster-mirror", true, runClusterMirror, 8 * time.Minute},
 		{"mirror-scenarios", true, runMirrorScenarios, 10 * time.Minute},
