@@ -134,5 +134,12 @@ const MirrorCuts Key = 1201
 // Milena's brokers.
 const ClampGroupOffsets Key = 1202
 
+// CheckMirrorSource has a broker try whether it reaches a cluster by the configs of a mirror. It is private to
+// Milena, asked by its tools.
+const CheckMirrorSource Key = 1203
+
+// SoftwareName is what Milena's nodes, mirrors and tools call themselves in ApiVersions (KIP-511).
+const SoftwareName = "milena"
+
 // IsPrivate reports whether k is an API that only Milena's own nodes and tools use.
-func (k Key) IsPrivate() bool { return k >= RaftMessages && k <= ClampGroupOffsets }
+func (k Key) IsPrivate() bool { return k >= RaftMessages && k <= CheckMirrorSource }

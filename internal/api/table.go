@@ -131,4 +131,5 @@ var rows = []Row{
 	{Key: RaftMessages, Name: "RaftMessages", Min: 0, Max: 0, AdvertisedMin: 0, Flexible: 0, Controller: true},
 	{Key: MirrorCuts, Name: "MirrorCuts", Min: 0, Max: 0, AdvertisedMin: 0, Flexible: 0, Broker: true},
 	{Key: ClampGroupOffsets, Name: "ClampGroupOffsets", Min: 0, Max: 0, AdvertisedMin: 0, Flexible: 0, Broker: true},
+	{Key: CheckMirrorSource, Name: "CheckMirrorSource", Min: 0, Max: 0, AdvertisedMin: 0, Flexible: 0, Broker: true},
 }

@@ -83,7 +83,7 @@ type admin struct {
 
 // admin runs f with an admin client within the command's time-out.
 func (a *app) admin(cmd *cobra.Command, f func(ctx context.Context, adm *admin) error) error {
-	cl, err := a.connect(cmd)
+	cl, err := a.connect(cmd, client.OwnSoftware())
 	if err != nil {
 		return err
 	}

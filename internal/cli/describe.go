@@ -19,6 +19,7 @@ type topicJSON struct {
 	Internal          bool              `json:"internal"`
 	PartitionCount    int               `json:"partition_count"`
 	ReplicationFactor int               `json:"replication_factor"`
+	Configured        *int              `json:"configured_replication_factor,omitempty"` // of an internal topic, if it is told
 	Configs           map[string]string `json:"configs"`
 	Partitions        []partitionJSON   `json:"partitions"`
 }
@@ -90,6 +91,10 @@ func (a *app) describeTopics(ctx context.Context, adm *admin, names []string, w 
 			configs[r.Name], minISR[r.Name] = overrides(r), minInSync(r)
 		}
 	}
+	factors, err := configuredFactors(ctx, adm, ts)
+	if err != nil {
+		return err
+	}
 	eligible, err := eligibleReplicas(ctx, adm, ts.Names())
 	if err != nil {
 		return err
@@ -104,6 +109,7 @@ func (a *app) describeTopics(ctx context.Context, adm *admin, names []string, w 
 				j.Partitions = append(j.Partitions, pj)
 			}
 		}
+		j.Configured = factors[t.Topic]
 		if len(j.Partitions) > 0 || !w.any() {
 			out = append(out, j)
 		}
@@ -115,6 +121,9 @@ func (a *app) describeTopics(ctx context.Context, adm *admin, names []string, w 
 		// As in Kafka's tool, partitions that were picked stand alone.
 		if !w.any() {
 			a.printf("Topic: %s\tTopicId: %s\tPartitionCount: %d\tReplicationFactor: %d\tConfigs: %s\n", t.Topic, t.ID, t.PartitionCount, t.ReplicationFactor, joinConfigs(t.Configs))
+			if t.Configured != nil && t.ReplicationFactor < *t.Configured {
+				a.printf("\tDegraded: %s has %d of %d replicas (%s)\n", t.Topic, t.ReplicationFactor, *t.Configured, internalFactor(t.Topic))
+			}
 		}
 		for _, p := range t.Partitions {
 			a.printf("\tTopic: %s\tPartition: %d\tLeader: %s\tReplicas: %s\tIsr: %s\tElr: %s\tLastKnownElr: %s\tOffline: %s\n", t.Topic, p.Partition, leaderText(p.Leader),
@@ -133,6 +142,44 @@ func describePartition(p kadm.PartitionDetail, eligible map[topicPartition]eligi
 		pj.Error = p.Err.Error()
 	}
 	return pj
+}
+
+// internalFactor is the broker config with the replication factor of a topic that is raised as brokers join; empty: it is no such topic.
+func internalFactor(topic string) (key string) {
+	switch topic {
+	case "__consumer_offsets":
+		return "offsets.topic.replication.factor"
+	case "__mirror_state":
+		return "mirror.state.topic.replication.factor"
+	}
+	return ""
+}
+
+// configuredFactors are the replication factors that the internal topics among ts shall have, as far as a broker tells.
+func configuredFactors(ctx context.Context, adm *admin, ts kadm.TopicDetails) (map[string]*int, error) {
+	out := map[string]*int{}
+	internal := slices.DeleteFunc(ts.Names(), func(name string) bool { return internalFactor(name) == "" })
+	if len(internal) == 0 {
+		return out, nil
+	}
+	brokers, err := adm.ListBrokers(ctx)
+	if err != nil || len(brokers) == 0 {
+		return out, err
+	}
+	configs, err := adm.DescribeBrokerConfigs(ctx, brokers[0].NodeID)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range configs {
+		for _, c := range r.Configs {
+			for _, name := range internal {
+				if n, err := strconv.Atoi(c.MaybeValue()); c.Key == internalFactor(name) && err == nil {
+					out[name] = &n
+				}
+			}
+		}
+	}
+	return out, nil
 }
 
 // listed is never nil, so that JSON has a list.

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -58,36 +61,61 @@ func (f *consumeFlags) ends(ctx context.Context, cl *kgo.Client, topic string, c
 	if committedOnly {
 		list = adm.ListCommittedOffsets // the last stable offset: nothing behind it is shown
 	}
-	last, err := list(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
-	first, err := adm.ListStartOffsets(ctx, topic)
-	if err != nil {
-		return nil, err
-	}
+	last, lastErr := list(ctx, topic)
+	first, firstErr := adm.ListStartOffsets(ctx, topic)
 	committed := kadm.OffsetResponses{}
 	if f.group != "" {
 		if committed, err = committedOffsets(ctx, adm, f.group); err != nil {
 			return nil, err
 		}
 	}
-	for _, o := range last.Offsets().Sorted() {
-		begin, start := o.At, o.At
-		if s, ok := first.Lookup(topic, o.Partition); ok {
-			start = s.Offset
+	for _, p := range t.Partitions.Numbers() {
+		if len(wanted) > 0 && !wanted[p] {
+			continue // whether it can be read is nobody's business
 		}
-		if f.fromBeginning {
-			begin = start
+		begin, end, ok, err := f.span(topic, p, first, last, committed)
+		if !ok {
+			return nil, answer(fmt.Sprintf("%s-%d", topic, p), cmp.Or(err, notListed(lastErr, topic, p), notListed(firstErr, topic, p), error(kerr.LeaderNotAvailable)), "")
 		}
-		if c, ok := committed.Lookup(topic, o.Partition); ok && c.At >= start && c.At <= o.At {
-			begin = c.At
-		}
-		if begin < o.At && (len(wanted) == 0 || wanted[o.Partition]) {
-			e.left[o.Partition], e.from[o.Partition], e.lead[o.Partition] = o.At, begin, t.Partitions[o.Partition].Leader
+		if begin < end {
+			e.left[p], e.from[p], e.lead[p] = end, begin, t.Partitions[p].Leader
 		}
 	}
 	return e, nil
+}
+
+// span is where reading a partition begins and ends, given what brokers answered; ok is false where they didn't, which is an
+// error: a partition left out would look as if it had been read.
+func (f *consumeFlags) span(topic string, partition int32, first, last kadm.ListedOffsets, committed kadm.OffsetResponses) (begin, end int64, ok bool, err error) {
+	o, okLast := last.Lookup(topic, partition)
+	s, okFirst := first.Lookup(topic, partition)
+	if err := cmp.Or(o.Err, s.Err); err != nil || !okLast || !okFirst {
+		return 0, 0, false, err
+	}
+	if begin = o.Offset; f.fromBeginning {
+		begin = s.Offset
+	}
+	if c, ok := committed.Lookup(topic, partition); ok && c.At >= s.Offset && c.At <= o.Offset {
+		begin = c.At
+	}
+	return begin, o.Offset, true, nil
+}
+
+// notListed is why a partition is missing in an answer that several brokers gave.
+func notListed(err error, topic string, partition int32) error {
+	var shards *kadm.ShardErrors
+	if !errors.As(err, &shards) {
+		return err
+	}
+	for _, s := range shards.Errs {
+		req, ok := s.Req.(*kmsg.ListOffsetsRequest)
+		if ok && slices.ContainsFunc(req.Topics, func(t kmsg.ListOffsetsRequestTopic) bool {
+			return t.Topic == topic && slices.ContainsFunc(t.Partitions, func(p kmsg.ListOffsetsRequestTopicPartition) bool { return p.Partition == partition })
+		}) {
+			return s.Err
+		}
+	}
+	return nil
 }
 
 // within says whether a record is before the end of its partition.

@@ -134,8 +134,23 @@ func describeConsumer(ctx context.Context, src groupSource, name string) (groupJ
 		return g, nil
 	}
 	ends, err := src.ListEndOffsets(ctx, slices.Sorted(maps.Keys(topics))...)
-	if err != nil {
+	var partly *kadm.ShardErrors
+	if err != nil && !errors.As(err, &partly) { // a partition without a leader has an unknown end
 		return groupJSON{}, err
+	}
+	unknown := func(t string, p int32) {
+		if _, ok := ends.Lookup(t, p); !ok {
+			if ends[t] == nil {
+				ends[t] = map[int32]kadm.ListedOffset{}
+			}
+			ends[t][p] = kadm.ListedOffset{Topic: t, Partition: p, Err: kerr.LeaderNotAvailable}
+		}
+	}
+	if partly != nil {
+		fetched.Fetched.Each(func(o kadm.OffsetResponse) { unknown(o.Topic, o.Partition) })
+		for tp := range owner {
+			unknown(tp.topic, tp.partition)
+		}
 	}
 	for t, ps := range ends {
 		for p, end := range ps {

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 )
 
 // resetFlags choose the new offsets of a group, exactly one of the modes being given.
@@ -153,19 +156,14 @@ func (f *resetFlags) scope(ctx context.Context, adm *admin, committed kadm.Offse
 // targets computes the new offset of each partition, kept within the log.
 func (f *resetFlags) targets(ctx context.Context, cmd *cobra.Command, adm *admin, want kadm.TopicsSet, committed kadm.OffsetResponses) (kadm.Offsets, error) {
 	topics := want.Topics()
-	starts, err := adm.ListStartOffsets(ctx, topics...)
-	if err != nil {
-		return nil, err
-	}
-	ends, err := adm.ListEndOffsets(ctx, topics...)
-	if err != nil {
-		return nil, err
-	}
+	starts, startsErr := adm.ListStartOffsets(ctx, topics...)
+	ends, endsErr := adm.ListEndOffsets(ctx, topics...)
 	var byTime kadm.ListedOffsets
 	if at, ok, err := f.time(cmd, time.Now()); err != nil {
 		return nil, err
 	} else if ok {
-		if byTime, err = adm.ListOffsetsAfterMilli(ctx, at.UnixMilli(), topics...); err != nil {
+		var partly *kadm.ShardErrors
+		if byTime, err = adm.ListOffsetsAfterMilli(ctx, at.UnixMilli(), topics...); err != nil && !errors.As(err, &partly) {
 			return nil, err
 		}
 	}
@@ -175,7 +173,8 @@ func (f *resetFlags) targets(ctx context.Context, cmd *cobra.Command, adm *admin
 			start, okStart := starts.Lookup(tp.Topic, p)
 			end, okEnd := ends.Lookup(tp.Topic, p)
 			if !okStart || !okEnd || start.Err != nil || end.Err != nil {
-				return nil, fmt.Errorf("%s-%d: its offsets cannot be read: does the partition exist?", tp.Topic, p)
+				why := cmp.Or(start.Err, end.Err, notListed(startsErr, tp.Topic, p), notListed(endsErr, tp.Topic, p), error(kerr.UnknownTopicOrPartition))
+				return nil, answer(fmt.Sprintf("%s-%d", tp.Topic, p), why, "")
 			}
 			old, has := committed.Lookup(tp.Topic, p)
 			var at int64
@@ -185,7 +184,10 @@ func (f *resetFlags) targets(ctx context.Context, cmd *cobra.Command, adm *admin
 			case f.latest:
 				at = end.Offset
 			case byTime != nil:
-				o, _ := byTime.Lookup(tp.Topic, p)
+				o, ok := byTime.Lookup(tp.Topic, p)
+				if !ok || o.Err != nil {
+					return nil, answer(fmt.Sprintf("%s-%d", tp.Topic, p), cmp.Or(o.Err, error(kerr.LeaderNotAvailable)), "")
+				}
 				if at = o.Offset; at < 0 {
 					at = end.Offset
 				}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
+
+	"milena/internal/api"
 )
 
 // Dialer opens the network connections of a client; a test replaces it.
@@ -140,3 +142,6 @@ func (c *Config) KgoOpts(dial Dialer) []kgo.Opt {
 	}
 	return opts
 }
+
+// OwnSoftware has a client call itself Milena's: it is never sent to another cluster, see milena.redirect.clients.until.ms.
+func OwnSoftware() kgo.Opt { return kgo.SoftwareNameAndVersion(api.SoftwareName, "1") }

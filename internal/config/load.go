@@ -246,6 +246,7 @@ func (n *Node) dynamic(r *reader) {
 	if v, _ := r.value("log.cleaner.io.max.bytes.per.second"); v.f < math.MaxFloat64 {
 		n.Log.CleanerBytesPerSecond = v.f
 	}
+	n.RedirectUntilMs = r.num("milena.redirect.clients.until.ms")
 	n.Mirror.RefreshInterval = r.ms("mirror.metadata.refresh.interval.ms")
 	n.Mirror.CutRetention, n.Mirror.CutRetentionBytes = r.ms("mirror.cut.retention.ms"), r.num("mirror.cut.retention.bytes")
 	n.Replica.Fetchers = r.int("num.replica.fetchers")

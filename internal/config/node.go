@@ -62,6 +62,7 @@ type Node struct {
 	Voters           []Voter  // controller.quorum.voters
 	BootstrapServers []string // controller.quorum.bootstrap.servers
 	HTTPListen       string   // milena.http.listen: host:port, "" = off
+	RedirectUntilMs  int64    // milena.redirect.clients.until.ms, since 1970; dynamic
 
 	Listeners           []Listener // of the roles this node has; controller listeners included
 	Advertised          []Listener // broker listeners as advertised; host "" never occurs

@@ -190,6 +190,7 @@ func (r *reader) topic(own map[string]string) Topic {
 		FollowerThrottled:      throttledOf(get("follower.replication.throttled.replicas").list),
 		MirrorThrottled:        throttledOf(get("mirror.replication.throttled.replicas").list),
 		MirrorUncleanSupported: get("mirror.support.unclean.leader.election").b,
+		WriteFence:             get("milena.write.fence").b,
 	}
 }
 

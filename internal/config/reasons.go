@@ -24,7 +24,6 @@ const (
 	whyUnstable       = "nothing in development is served: leave it out"
 	whyKerberos       = "Kerberos isn't supported: use SASL PLAIN or SCRAM"
 	whyMirrorThrottle = "mirror traffic isn't throttled in this release: leave it out"
-	whySourcePoints   = "mirror requests go to a source by Milena's own numbers only in this release: leave it at milena"
 )
 
 // only accepts the given values, compared as lists.

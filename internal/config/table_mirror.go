@@ -33,7 +33,7 @@ var mirrorKeys = []Def{
 	key("mirror.truncate.unrelated.topics", List, "", items(true), Medium, ClusterWide, Honoured, "Topics whose records may be cut off although they share no history with the source.").own(),
 	key("mirror.skip.batches", List, "", batches(), Medium, ClusterWide, Honoured, "Batches of the source that fail their check and are left out, as topic:partition:offset.").own(),
 	key("mirror.max.cut.records", Long, "-1", atLeast(-1), Medium, ClusterWide, Honoured, "A truncation while mirroring that would cut off more records than this fails instead; -1 means no limit.").own(),
-	key("mirror.source.code.points", String, "milena", oneOf("milena", "prototype"), Low, ClusterWide, Refused, "Numbers of the mirror requests at the source where it doesn't offer Milena's own.").own().why(whySourcePoints).accept(only("milena")),
+	key("mirror.source.code.points", String, "milena", oneOf("milena", "prototype"), Low, ClusterWide, Honoured, "Numbers of the mirror requests at the source where it doesn't offer Milena's own.").own(),
 
 	key("security.protocol", String, "PLAINTEXT", oneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), High, ClusterWide, Honoured, "Security protocol towards the source.").own(),
 	key("security.providers", String, null, anything, Low, ClusterWide, Refused, "Java classes that provide cryptography.").own().why(whyPlugin),

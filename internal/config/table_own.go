@@ -4,6 +4,7 @@ package config
 var ownKeys = []Def{
 	key("milena.http.listen", String, "127.0.0.1:9644", httpListen(), Medium, ReadOnly, Honoured, "Address of metrics, health and the console as host:port, or off.").own(),
 	key("milena.max.in.flight.requests.per.connection", Int, "64", between(1, 10000), Low, ReadOnly, Honoured, "Requests of one connection that are read while the reply to an earlier one waits.").own(),
+	key("milena.redirect.clients.until.ms", Long, "0", atLeast(0), Medium, ClusterWide, Honoured, "Until then, in milliseconds since 1970, clients are sent back to their bootstrap servers (KIP-1102) and nothing else is answered. Set by milena mirrors fence --redirect.").own(),
 	key("log.dir.reserve.bytes", Long, "-1", atLeast(-1), Medium, ReadOnly, Honoured, "A log directory with less free space refuses writes of clients and mirrors until there is more. -1 means 1 GiB or 5 % of the disk, whichever is less; 0 turns it off.").own(),
 	key("leader.replication.throttled.rate", Long, "9223372036854775807", atLeast(0), Medium, ClusterWide, Honoured, "Bytes per second that a leader gives to throttled replicas."),
 	key("follower.replication.throttled.rate", Long, "9223372036854775807", atLeast(0), Medium, ClusterWide, Honoured, "Bytes per second that throttled replicas fetch."),
@@ -34,8 +35,9 @@ var mirrorBrokerKeys = []Def{
 	key("mirror.cut.retention.bytes", Long, "-1", atLeast(-1), Medium, ClusterWide, Honoured, "Most bytes of such records in a log directory, the oldest go first; -1 means no limit.").own(),
 }
 
-// mirrorTopicKeys are configs of a mirrored topic on the destination (spec 9.3).
+// mirrorTopicKeys are configs of a mirrored topic on the destination (spec 9.3), and the fence of one on the source.
 var mirrorTopicKeys = []Def{
 	key("mirror.support.unclean.leader.election", Boolean, "false", anything, Medium, ClusterWide, Honoured, "A truncation of a mirror partition waits until all replicas agree, not only those in sync. Set it on the destination, and before a failback on the old source.").own(),
+	key("milena.write.fence", Boolean, "false", anything, Medium, ClusterWide, Honoured, "Clients can't write to the topic, nor delete its records; what is mirrored and replicated goes on. Set by milena mirrors fence.").own(),
 	key("mirror.replication.throttled.replicas", List, "", throttled(), Medium, ClusterWide, Refused, "Replicas, as partition:broker pairs or *, whose mirror fetch counts against mirror.replication.throttled.rate.").own().why(whyMirrorThrottle),
 }

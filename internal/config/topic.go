@@ -64,6 +64,7 @@ type Topic struct {
 	FollowerThrottled      ThrottledReplicas
 	MirrorThrottled        ThrottledReplicas // mirror.replication.throttled.replicas
 	MirrorUncleanSupported bool              // mirror.support.unclean.leader.election
+	WriteFence             bool              // milena.write.fence: clients can't write
 }
 
 // ThrottledReplicas says which replicas of a topic count against a replication quota: all, or partition to brokers.

@@ -109,6 +109,11 @@ func (s *State) PlanConfigs(r AlterResource) ([]meta.Record, *api.Error) {
 	if err := s.o.Configs.ValidateAll(r.Resource.Type, r.Resource.Name, next); err != nil {
 		return nil, configError(err)
 	}
+	if r.Resource.Type == meta.ResourceTopic && slices.Contains(keys, cleanupKey) {
+		if err := checkCleanup(r.Resource.Name, next); err != nil {
+			return nil, err
+		}
+	}
 	if r.Resource.Type == meta.ResourceClusterMirror && len(next) == 0 {
 		return nil, api.Errorf(api.InvalidRequest, "%s must keep at least one config, since it exists by having any; delete the mirror instead", resourceText(r.Resource))
 	}

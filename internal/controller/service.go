@@ -81,11 +81,20 @@ func (s *Service) Run(ctx context.Context) error {
 			s.o.Logger.Warn("the controller's state was lost", "epoch", l.epoch, "error", l.rt.Err())
 			s.end(l)
 			l = nil
+			select {
+			case <-time.After(reloadPause): // it may be lost again as soon as it is loaded
+			case <-changed:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
+
+// reloadPause is the pause before the state is loaded again in the same epoch.
+const reloadPause = 100 * time.Millisecond
 
 func (s *Service) begin(ctx context.Context, epoch int32) *leadership {
 	l := &leadership{epoch: epoch, state: New(s.o.State)}
@@ -124,9 +133,9 @@ func (s *Service) end(l *leadership) {
 		return
 	}
 	s.current.CompareAndSwap(l, nil)
+	l.log.Close() // first: an append that hangs with the disk is given up
 	l.rt.Close()
 	s.current.CompareAndSwap(l, nil) // activate may have come between
-	l.log.Close()
 }
 
 func bookends() (begin, end machine.Record) {

@@ -176,7 +176,7 @@ func (s *State) checkNewTopic(img *meta.Image, t NewTopic) *api.Error {
 	if err := s.o.Configs.ValidateAll(meta.ResourceTopic, t.Name, entries); err != nil {
 		return configError(err)
 	}
-	return nil
+	return checkCleanup(t.Name, entries)
 }
 
 func collides(name, other string) *api.Error {
@@ -285,7 +285,7 @@ func (s *State) CreatePartitions(_ time.Time, topics []MorePartitions, validateO
 		case topic == nil:
 			err = api.Errorf(api.UnknownTopicOrPartition, "there is no topic %s", t.Name)
 		default:
-			if !t.Internal {
+			if err = checkGrowth(t.Name); err == nil && !t.Internal {
 				err = s.guard(Op{Kind: OpCreatePartitions, Topic: topic})
 			}
 			if err == nil {

@@ -50,6 +50,9 @@ func (s *Set) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.
 			return nil, err
 		}
 	}
+	if l, ok, err := s.resume(tp, partlog.Options{TopicID: id, Config: c}); ok || err != nil {
+		return l, err
+	}
 	if s.orphans[tp] {
 		return nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline,
 			Message: "a log directory is offline, and the log of " + tp.String() + " was on its way from there"}
@@ -63,9 +66,16 @@ func (s *Set) GetOrCreate(id ids.UUID, topic string, partition int32, c partlog.
 		s.failIO(d, err)
 		return nil, storageError(tp, err)
 	}
-	l, err := s.openLog(d, tp, partlog.Options{TopicID: id, Config: c})
+	before, err := disk.Exists(s.o.FS, d.file(tp.String()))
+	var l *partlog.Log
+	if err == nil {
+		l, err = s.openLog(d, tp, partlog.Options{TopicID: id, Config: c})
+	}
 	if err != nil {
-		s.failIO(d, err)
+		if s.failIO(d, err); !before && d.online() && s.empty(d, tp) {
+			// The next attempt may choose another directory. What stays here all the same is dealt with by a start.
+			_ = s.removeEmpty(d, tp)
+		}
 		return nil, storageError(tp, err)
 	}
 	s.mu.Lock()
@@ -160,7 +170,7 @@ func (s *Set) Delete(topic string, partition int32) error {
 	s.dropFuture(tp)
 	e := s.entry(topic, partition)
 	if e == nil {
-		return nil
+		return s.dropHalf(tp)
 	}
 	return s.deleteLocked(tp, e)
 }

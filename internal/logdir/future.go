@@ -2,7 +2,6 @@ package logdir
 
 import (
 	"cmp"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -263,68 +262,6 @@ func (s *Set) CreateFuture(topic string, partition int32, path string) (*partlog
 		s.dropFuture(tp)
 		return nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline, Message: "log directory " + path + " failed"}
 	}
-	return l, nil
-}
-
-// Promote puts a future log, which must be complete, in the place of its log,
-// and returns it as it is then. Nobody may append to either meanwhile.
-func (s *Set) Promote(future *partlog.Log) (*partlog.Log, error) {
-	tp := TopicPartition{future.Topic(), future.Partition()}
-	defer s.lockName(tp)()
-	s.mu.RLock()
-	f, e := s.futures[tp], s.logs[tp]
-	s.mu.RUnlock()
-	if f == nil || f.log != future || e == nil {
-		return nil, fmt.Errorf("move of %s: %w", tp, partlog.ErrClosed)
-	}
-	o := partlog.Options{
-		TopicID: future.TopicID(), Config: e.log.Config(), RecoveryPoint: future.EndOffset(), LogStart: future.StartOffset(), Clean: true,
-	}
-	if err := future.Close(true); err != nil {
-		return nil, s.failed(f.dir, err)
-	}
-	name, err := s.futureName(tp, readySuffix)
-	if err != nil {
-		return nil, err
-	}
-	ready := f.dir.file(name)
-	for _, move := range []func() error{
-		func() error { return s.o.FS.Rename(future.Dir(), ready) },
-		func() error { return s.o.FS.SyncDir(f.dir.path) },
-	} {
-		if err := move(); err != nil {
-			return nil, s.failed(f.dir, err)
-		}
-	}
-	old, err := s.moveAside(tp, e, deleteSuffix)
-	if err != nil {
-		return nil, err
-	}
-	s.run.removeLater(old, time.Now().Add(s.o.DeleteDelay))
-	if err := s.o.FS.Rename(ready, f.dir.file(tp.String())); err != nil {
-		return nil, s.failed(f.dir, err)
-	}
-	if err := s.o.FS.SyncDir(f.dir.path); err != nil {
-		return nil, s.failed(f.dir, err)
-	}
-	l, err := s.openAt(f.dir, tp.String(), tp, o)
-	if err != nil {
-		return nil, s.failed(f.dir, err)
-	}
-	s.mu.Lock()
-	delete(s.futures, tp)
-	s.logs[tp] = &entry{l, f.dir}
-	s.mu.Unlock()
-	for _, d := range []*dir{f.dir, e.dir} {
-		if err := d.writeOffsets(s.o.FS, s.allOf(d)); err != nil {
-			s.failIO(d, err)
-		}
-	}
-	if !f.dir.online() {
-		s.dropLogs(f.dir)
-		return nil, &api.Error{Code: api.KafkaStorageError, Err: ErrOffline, Message: "the new log directory of " + tp.String() + " failed"}
-	}
-	s.log.Info("log moved", "topic", tp.Topic, "partition", tp.Partition, "from", e.dir.path, "to", f.dir.path)
 	return l, nil
 }
 

@@ -16,6 +16,8 @@ type running struct {
 	stop context.CancelFunc
 	ctx  context.Context
 	wg   sync.WaitGroup
+	// beside is Options.Beside.
+	beside func(func())
 
 	mu      sync.Mutex
 	closed  bool
@@ -29,7 +31,8 @@ type removal struct {
 	at   time.Time
 }
 
-func (r *running) init() {
+func (r *running) init(beside func(func())) {
+	r.beside = beside
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.flush = make(map[*partlog.Log]bool)
 	r.wake = make(chan struct{}, 1)
@@ -39,10 +42,13 @@ func (r *running) init() {
 func (r *running) spawn(fn func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
-		return
+	switch {
+	case r.closed:
+	case r.beside != nil:
+		r.beside(fn)
+	default:
+		r.wg.Go(fn)
 	}
-	r.wg.Go(fn)
 }
 
 // flushSoon asks the flusher for a flush of l.

@@ -54,6 +54,8 @@ type Options struct {
 	// Random returns a number in [0, n), for segment jitter; nil: none.
 	Random     func(n int64) int64
 	Registerer prometheus.Registerer // nil: no metrics
+	// Beside runs what a failed directory asks for outside of the caller's locks; nil: a goroutine, which Close waits for.
+	Beside func(fn func())
 
 	ReserveBytes            int64         // log.dir.reserve.bytes; negative: 1 GiB or 5 % of the disk, whichever is less; 0: off
 	FlushCheckpointInterval time.Duration // log.flush.offset.checkpoint.interval.ms
@@ -85,6 +87,7 @@ type Set struct {
 	// that aren't here yet; guarded by mu.
 	preferred map[TopicPartition]ids.UUID
 	futures   map[TopicPartition]*entry // copies that are to replace logs; guarded by mu
+	halves    map[TopicPartition]*half  // copies that must replace logs that are gone; guarded by mu
 	orphans   map[TopicPartition]bool   // copies whose logs may be in a directory that is offline; not changed after the start
 
 	// names serialises creation and deletion of one partition.
@@ -106,9 +109,9 @@ type entry struct {
 // directory that can't be read is offline from the start, unless none is left;
 // one that is locked, foreign, not formatted or of a newer format fails the call.
 func Open(o Options) (*Set, error) {
-	s := &Set{o: o, log: o.Logger, logs: make(map[TopicPartition]*entry), preferred: make(map[TopicPartition]ids.UUID), futures: make(map[TopicPartition]*entry), seed: maphash.MakeSeed()}
+	s := &Set{o: o, log: o.Logger, logs: make(map[TopicPartition]*entry), preferred: make(map[TopicPartition]ids.UUID), futures: make(map[TopicPartition]*entry), halves: make(map[TopicPartition]*half), seed: maphash.MakeSeed()}
 	s.cleaner.Store(&o.Cleaner)
-	s.run.init()
+	s.run.init(o.Beside)
 	s.metrics = newCollector(s)
 	if len(o.Dirs) == 0 {
 		return nil, errors.New("logdir: no log directory is given")

@@ -633,6 +633,12 @@ func TestLogCutShortByAFullDiskGetsItsTopicID(t *testing.T) {
 		t.Fatal("a log was created on a full disk")
 	}
 	mem.Kill()
+	mem.SetCapacity(total)
+	must(t, mem.Mkdir("/a/u-0")) // as a kill at the wrong moment leaves it
+	must(t, mem.SyncDir("/a"))
+	free, _, err = mem.Free("/a")
+	must(t, err)
+	mem.SetCapacity(total - free)
 	s = open(t, options(mem, "/a"))
 	if l := s.Get("u", 0); l == nil || !l.TopicID().IsZero() {
 		t.Fatalf("what is left has the topic id %v", l.TopicID())

@@ -2,7 +2,10 @@ package logdir
 
 import (
 	"path/filepath"
+	"strings"
 	"time"
+
+	"milena/internal/partlog"
 )
 
 // setTwinsAside renames all but the newest of the logs that one partition has in several directories to -stray. A directory that was
@@ -25,6 +28,16 @@ func (s *Set) setTwinsAside() error {
 		for _, tp := range list {
 			this := found{d, s.createdAt(d, tp)}
 			other, twice := newest[tp]
+			if twice && (s.hollow(d, tp) || s.hollow(other.dir, tp)) {
+				if s.hollow(d, tp) {
+					this, other = other, this
+				}
+				newest[tp] = this
+				if err := s.removeEmpty(other.dir, tp); err != nil {
+					return err
+				}
+				continue
+			}
 			if twice && this.at.Equal(other.at) {
 				continue // it can't be told which is in use: loading refuses both
 			}
@@ -56,4 +69,34 @@ func (s *Set) createdAt(d *dir, tp TopicPartition) time.Time {
 		return time.Time{}
 	}
 	return info.ModTime()
+}
+
+// hollow reports whether a log's directory holds nothing: its creation failed, as on a full disk, before it had a topic id or a record.
+func (s *Set) hollow(d *dir, tp TopicPartition) bool {
+	id, err := partlog.ReadTopicID(s.o.FS, d.file(filepath.Join(tp.String(), "partition.metadata")))
+	return err == nil && id.IsZero() && s.empty(d, tp)
+}
+
+// empty reports whether a log's directory is there and holds no record.
+func (s *Set) empty(d *dir, tp TopicPartition) bool {
+	entries, err := s.o.FS.ReadDir(d.file(tp.String()))
+	if err != nil {
+		return false
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || strings.Contains(e.Name(), ".log") && info.Size() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// removeEmpty removes the directory of a log whose creation failed.
+func (s *Set) removeEmpty(d *dir, tp TopicPartition) error {
+	s.log.Info("the directory of a log whose creation had failed is removed", "topic", tp.Topic, "partition", tp.Partition, "dir", d.path)
+	if err := s.o.FS.RemoveAll(d.file(tp.String())); err != nil {
+		return err
+	}
+	return s.o.FS.SyncDir(d.path)
 }

@@ -15,7 +15,26 @@ import (
 )
 
 func isDamage(err error) bool {
-	return errors.Is(err, meta.ErrDamaged) || errors.Is(err, meta.ErrInconsistent)
+	return errors.Is(err, meta.ErrDamaged) || errors.Is(err, meta.ErrInconsistent) || errors.Is(err, ErrRestored)
+}
+
+// ErrRestored says that the controllers serve another quorum's metadata than before: theirs was restored from a backup while this node
+// ran. To go on would delete the logs of all topics that the backup doesn't have; a start sets them aside.
+var ErrRestored = errors.New("the metadata quorum was restored from a backup while this node ran; start the node again: " +
+	"what its log directories hold beyond the backup is set aside then, not deleted")
+
+// checkGeneration compares the quorum's generation with that of what was read before.
+func (f *Follower) checkGeneration(resp *kmsg.FetchResponse) error {
+	generation, ok := generationOf(&resp.UnknownTags)
+	switch {
+	case !ok:
+		return nil // not one of our controllers, or an older one
+	case !f.readBefore:
+		f.generation, f.readBefore = generation, true
+	case generation != f.generation:
+		return fmt.Errorf("%w (generation %d, before it was %d)", ErrRestored, generation, f.generation)
+	}
+	return nil
 }
 
 // step fetches once and applies what came.
@@ -109,7 +128,10 @@ func (f *Follower) fetch(ctx context.Context, img *meta.Image) (*kmsg.FetchRespo
 	if api.Code(p.ErrorCode) == api.NotLeaderOrFollower {
 		f.moveOn() // it has no part in the quorum, or no leader
 	}
-	return p, codeError(p.ErrorCode)
+	if err := codeError(p.ErrorCode); err != nil {
+		return nil, err
+	}
+	return p, f.checkGeneration(resp)
 }
 
 // loadSnapshot replaces the draft by the snapshot.

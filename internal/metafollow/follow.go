@@ -47,8 +47,11 @@ type Follower struct {
 	first    atomic.Int64 // no image before this offset is shown
 
 	// Owned by Run:
-	draft   *meta.Draft
-	useless time.Time // since when this controller knows no leader, or an old one; zero: it does
+	draft *meta.Draft
+	// generation is the quorum's whose metadata were read, if readBefore.
+	generation uint64
+	readBefore bool
+	useless    time.Time // since when this controller knows no leader, or an old one; zero: it does
 }
 
 // New returns a follower with an empty image.
@@ -144,14 +147,26 @@ const damageTries = 5
 
 // Run follows until the context ends, or the log turns out damaged, which is returned.
 func (f *Follower) Run(ctx context.Context) error {
-	failures, damages := 0, 0
+	failures, damages, idle := 0, 0, 0
 	for {
+		before, begun := f.draft.Speculative().Offset, time.Now()
 		err := f.step(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err == nil:
 			failures, damages = 0, 0
+			if f.draft.Speculative().Offset != before || time.Since(begun) >= f.o.Retry {
+				idle = 0
+				continue
+			}
+			// Answered at once with nothing: a new leader is known. More than once in a row makes no sense, and must not become a loop.
+			if idle++; idle == 1 {
+				continue
+			}
+			if err := f.pause(ctx, idle-1); err != nil {
+				return err
+			}
 			continue
 		case isDamage(err):
 			f.draft = f.Image().Draft() // half of it may have been applied
@@ -163,11 +178,19 @@ func (f *Follower) Run(ctx context.Context) error {
 			f.o.Logger.Warn("following the metadata log failed, retrying", "error", err)
 		}
 		failures++
-		select {
-		case <-time.After(f.o.Retry * time.Duration(min(failures, 20))):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := f.pause(ctx, failures); err != nil {
+			return err
 		}
+	}
+}
+
+// pause waits before the next fetch, the longer the more often in a row there was nothing to be had, or until ctx ends.
+func (f *Follower) pause(ctx context.Context, times int) error {
+	select {
+	case <-time.After(f.o.Retry * time.Duration(min(times, 20))):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -68,8 +68,9 @@ type Session struct {
 
 	answer   atomic.Pointer[answer] // the last one
 	answered chan struct{}          // there is a newer answer
-	failures int                    // heartbeats that failed since; owned by Run, as is eager
+	failures int                    // heartbeats that failed since; owned by Run, as are eager and dropped
 	eager    int                    // heartbeats in a row that wait for something to change
+	dropped  int                    // registrations in a row that were dropped before a heartbeat was answered
 }
 
 // answer is what an answered heartbeat said.
@@ -322,7 +323,8 @@ func (s *Session) beat(ctx context.Context) (again time.Duration, err error) {
 	switch {
 	case errors.Is(err, &api.Error{Code: api.StaleBrokerEpoch}), errors.Is(err, &api.Error{Code: api.BrokerIDNotRegistered}):
 		s.o.Logger.Warn("the controller has dropped this broker's registration, registering again", "broker", s.o.NodeID)
-		return 0, s.register(ctx)
+		s.dropped++
+		return min(s.o.Retry*time.Duration(min(s.dropped-1, 50)), s.o.Heartbeat), s.register(ctx)
 	case err != nil:
 		if s.failures%50 == 0 {
 			s.o.Logger.Warn("heartbeat failed, retrying", "broker", s.o.NodeID, "error", err)
@@ -330,7 +332,7 @@ func (s *Session) beat(ctx context.Context) (again time.Duration, err error) {
 		s.failures++
 		return min(s.o.Retry*time.Duration(min(s.failures, 50)), s.o.Heartbeat), nil
 	}
-	s.failures = 0
+	s.failures, s.dropped = 0, 0
 	s.answer.Store(&answer{sent: sent, offset: MetadataOffset(&resp.UnknownTags), fenced: resp.IsFenced})
 	s.o.Follower.Expect(MetadataOffset(&resp.UnknownTags))
 	select {

@@ -10,6 +10,24 @@ import (
 // the offset that the committed metadata log had reached. Whoever doesn't know it skips it.
 const tagMetadataOffset = 10_000
 
+// tagGeneration is another one, of Fetch responses: an uint64, the generation of the quorum, which a restore from a backup changes.
+const tagGeneration = 10_001
+
+// SetGeneration adds the quorum's generation to a response's tagged fields.
+func SetGeneration(tags *kmsg.Tags, generation uint64) {
+	tags.Set(tagGeneration, binary.BigEndian.AppendUint64(nil, generation))
+}
+
+// generationOf is the generation in a response's tagged fields, if there is one.
+func generationOf(tags *kmsg.Tags) (generation uint64, ok bool) {
+	tags.Each(func(tag uint32, v []byte) {
+		if tag == tagGeneration && len(v) == 8 {
+			generation, ok = binary.BigEndian.Uint64(v), true
+		}
+	})
+	return generation, ok
+}
+
 // SetMetadataOffset adds the offset to a response's tagged fields.
 func SetMetadataOffset(tags *kmsg.Tags, offset int64) {
 	tags.Set(tagMetadataOffset, binary.BigEndian.AppendUint64(nil, uint64(offset)))

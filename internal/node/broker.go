@@ -124,6 +124,7 @@ func (n *Node) serve(context.Context) error {
 	}
 	table := handle.Table(parts...)
 	table[api.ApiVersions] = n.apiVersions(table, n.codePoints(), false)
+	n.redirectClients(table)
 	mem, dial := server.NewMemListener()
 	var listeners []server.Listener
 	for _, b := range n.bound {

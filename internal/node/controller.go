@@ -57,7 +57,6 @@ func (n *Node) startController(ctx context.Context) error {
 }
 
 func (n *Node) openQuorum() error {
-	c := n.o.Config
 	if err := n.checkMetadataThere(); err != nil {
 		return err
 	}
@@ -65,6 +64,21 @@ func (n *Node) openQuorum() error {
 	if err != nil {
 		return err
 	}
+	o := n.quorumOptions(directory)
+	if len(o.Endpoints) > 0 {
+		n.transport = transport.New(n.transportOptions(o.Endpoints))
+		o.Transport = n.transport
+	}
+	n.quorum, err = quorum.Open(o)
+	if err != nil {
+		return fmt.Errorf("metadata log: %w", err)
+	}
+	return nil
+}
+
+// quorumOptions are this node's part in the quorum as it is configured, without a transport.
+func (n *Node) quorumOptions(directory ids.UUID) quorum.Options {
+	c := n.o.Config
 	endpoints := n.controllerEndpoints()
 	tick, election := quorumTicks(c)
 	o := quorum.Options{
@@ -85,18 +99,15 @@ func (n *Node) openQuorum() error {
 	case !c.QuorumConfigured:
 		o.Voters = []quorum.Voter{{Member: o.Self, Endpoints: endpoints}}
 	}
-	if len(endpoints) > 0 {
-		n.transport = transport.New(transport.Options{
-			ClusterID: n.clusterID, Dial: n.dialVoter, Endpoints: endpoints, Bootstrap: bootstrapEndpoints(c.BootstrapServers), AutoJoin: c.Quorum.AutoJoin,
-			RequestTimeout: c.Quorum.RequestTimeout, RetryBackoff: c.Quorum.RetryBackoff, Logger: n.log,
-		})
-		o.Transport = n.transport
+	return o
+}
+
+func (n *Node) transportOptions(endpoints []quorum.Endpoint) transport.Options {
+	c := n.o.Config
+	return transport.Options{
+		ClusterID: n.clusterID, Dial: n.dialVoter, Endpoints: endpoints, Bootstrap: bootstrapEndpoints(c.BootstrapServers), AutoJoin: c.Quorum.AutoJoin,
+		RequestTimeout: c.Quorum.RequestTimeout, RetryBackoff: c.Quorum.RetryBackoff, Logger: n.log,
 	}
-	n.quorum, err = quorum.Open(o)
-	if err != nil {
-		return fmt.Errorf("metadata log: %w", err)
-	}
-	return nil
 }
 
 // quorumTicks is raft's clock as it is configured.

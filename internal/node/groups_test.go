@@ -46,9 +46,9 @@ func TestGroupSurvivesItsCoordinator(t *testing.T) {
 			}
 		}
 		next += 50
-		if err := group.CommitUncommittedOffsets(ctx(t)); err != nil {
-			t.Fatal(err)
-		}
+		nodetest.Eventually(t, 20*time.Second, func() error { // the client may find its coordinator gone, and doesn't try again
+			return group.CommitUncommittedOffsets(ctx(t))
+		})
 		var o kadm.OffsetResponse
 		nodetest.Eventually(t, 20*time.Second, func() error { // an older client may still ask the coordinator that is gone
 			offsets, err := kadm.NewClient(clusterClient(t, c)).FetchOffsets(ctx(t), "g")

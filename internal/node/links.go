@@ -22,10 +22,7 @@ type links struct{ follow, session, forward, isr *metafollow.Link }
 // connectControllers makes the finder of the active controller and the links that use it. Nothing is dialled yet.
 func (n *Node) connectControllers(context.Context) error {
 	c := n.o.Config
-	n.finder = metafollow.NewFinder(metafollow.FinderOptions{
-		NodeID: c.ID, ClusterID: n.clusterID, Dial: n.dialController, Inside: c.Controller, Voters: n.knownControllers, Bootstrap: c.BootstrapServers,
-		Timeout: c.Quorum.RequestTimeout, Backoff: c.Quorum.RetryBackoff, Logger: n.log,
-	})
+	n.finder = metafollow.NewFinder(n.finderOptions())
 	name := func(what string) string { return "broker-" + itoa(c.ID) + "-" + what }
 	n.links = links{
 		follow: n.finder.Any(name("metadata")), session: n.finder.Active(name("heartbeat")),
@@ -36,6 +33,14 @@ func (n *Node) connectControllers(context.Context) error {
 		NodeID: c.ID, Directory: directory, ClusterID: n.clusterID, Controller: n.links.follow, Finder: n.finder, Timeout: c.Quorum.RequestTimeout, Logger: n.log,
 	})
 	return nil
+}
+
+func (n *Node) finderOptions() metafollow.FinderOptions {
+	c := n.o.Config
+	return metafollow.FinderOptions{
+		NodeID: c.ID, ClusterID: n.clusterID, Dial: n.dialController, Inside: c.Controller, Voters: n.knownControllers, Bootstrap: c.BootstrapServers,
+		Timeout: c.Quorum.RequestTimeout, Backoff: c.Quorum.RetryBackoff, Logger: n.log,
+	}
 }
 
 // observerDirectory is the id by which this node's readings of the metadata are told from another disk's (KIP-853):

@@ -52,7 +52,7 @@ func (n *Node) topicSettings(img *meta.Image, topic string) replica.Settings {
 	c := n.live.Node()
 	t := c.Topic(img.Config(meta.ResourceTopic, topic))
 	return replica.Settings{
-		Log: logConfig(&t, c), MinISR: t.MinInsyncReplicas,
+		Log: logConfig(&t, c), MinISR: t.MinInsyncReplicas, Fenced: t.WriteFence,
 		LeaderThrottled: throttledBy(t.LeaderThrottled), FollowerThrottled: throttledBy(t.FollowerThrottled),
 	}
 }
@@ -83,9 +83,12 @@ func (n *Node) applyDynamic(d *meta.Delta) {
 }
 
 // applyLimits hands changed settings to the parts that hold copies of them; topics' settings are derived anew by the replicas.
-func (n *Node) applyLimits(_, after *config.Node) {
+func (n *Node) applyLimits(before, after *config.Node) {
 	if s := n.serving.Load(); s != nil {
 		s.server.SetLimits(serverLimits(after))
+		if after.RedirectUntilMs != before.RedirectUntilMs && redirecting(after) {
+			s.server.CloseConns(redirectable)
+		}
 	}
 	n.dirs.SetCleaner(cleanerOptions(after))
 	if n.replicas != nil {

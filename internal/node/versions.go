@@ -25,6 +25,9 @@ func (n *Node) apiVersions(table server.Table, points api.CodePoints, controller
 			r.Reply(server.Response{Msg: resp, Code: api.InvalidRequest})
 			return
 		}
+		if r.Version >= 3 {
+			r.Conn.SetClientSoftware(req.ClientSoftwareName, req.ClientSoftwareVersion)
+		}
 		for _, v := range table.APIs(points) {
 			k := kmsg.NewApiVersionsResponseApiKey()
 			k.ApiKey, k.MinVersion, k.MaxVersion = v.Key, v.Min, v.Max

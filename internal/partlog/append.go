@@ -135,7 +135,8 @@ func checkAsIs(batches []byte, o AppendOptions, name string) (int64, error) {
 
 // write puts checked batches at the end of the log and takes them into the
 // epoch cache, producer state and indexes. The caller holds mu. flush says that
-// flush.messages was reached.
+// flush.messages was reached, or that a mirror ends here: a failover that was
+// acknowledged outlives the loss of power at all replicas.
 func (l *Log) write(buf []byte, cfg *Config, info *AppendInfo) (flush bool, err error) {
 	first := record.Batch(buf)
 	maxTime, last := record.NoTimestamp, int64(-1)
@@ -144,6 +145,9 @@ func (l *Log) write(buf []byte, cfg *Config, info *AppendInfo) (flush bool, err 
 		last = b.LastOffset()
 		info.Records += int64(b.LastOffsetDelta()) + 1
 		info.LastEpoch = b.LeaderEpoch()
+		if c, ok, err := b.Control(); err == nil && ok && c.Type == record.ControlMirrorPIDReset {
+			flush = true
+		}
 	}
 	for rest := buf; len(rest) > 0; {
 		n := int64(len(rest))
@@ -162,7 +166,7 @@ func (l *Log) write(buf []byte, cfg *Config, info *AppendInfo) (flush bool, err 
 	info.MaxTimestamp, info.Bytes, info.LogStart = maxTime, int64(len(buf)), l.start.Load()
 	l.unflushed += info.Records
 	l.sinceSnap += info.Bytes
-	return l.unflushed >= cfg.FlushMessages, nil
+	return flush || l.unflushed >= cfg.FlushMessages, nil
 }
 
 // prefixThatFits is the length of the leading batches whose offsets fit the

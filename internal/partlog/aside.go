@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"milena/internal/disk"
 	"milena/internal/record"
@@ -12,6 +13,28 @@ import (
 // asideSuffix ends the names of files with what recovery took out of a log though it holds whole batches. Neither Milena nor Kafka
 // touches them; they go with the partition.
 const asideSuffix = ".aside"
+
+// isAside reports whether a file is one that recovery set aside.
+func isAside(name string) bool { return strings.Contains(name, logSuffix+asideSuffix) }
+
+// Aside returns how many files recovery has set aside beside the log, and their size in bytes: records that are no longer in
+// the log, until somebody removes them. Files that can't be looked at don't count.
+func (l *Log) Aside() (files int, size int64) {
+	if !l.asides.Load() {
+		return 0, 0
+	}
+	entries, err := l.opts.FS.ReadDir(l.opts.Dir)
+	if err != nil {
+		return 0, 0
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && isAside(e.Name()) {
+			files++
+			size += info.Size()
+		}
+	}
+	return files, size
+}
 
 // asidePath is a name for what is set aside from an offset on that no file has.
 func (r *recovery) asidePath(offset int64) (string, error) {
@@ -41,6 +64,7 @@ func (r *recovery) setAside(s *segment) error {
 		return err
 	}
 	s.log.shut()
+	r.l.asides.Store(true)
 	r.l.log.Error("a segment after a damaged or missing one is set aside: its records are no longer in the log",
 		"file", from, "aside", to, "offset", s.base, "bytes", size)
 	err = errors.Join(s.index.file.remove(), s.times.file.remove())
@@ -68,6 +92,7 @@ func (r *recovery) keepTail(s *segment, pos, next int64) error {
 	case err != nil:
 		return errors.Join(err, removeIfExists(r.l.opts.FS, to))
 	}
+	r.l.asides.Store(true)
 	r.l.log.Error("records behind a damaged batch are cut off and set aside: they are no longer in the log", append(attrs, "aside", to)...)
 	return r.l.opts.FS.SyncDir(r.l.opts.Dir)
 }

@@ -78,7 +78,20 @@ func TestWhatIsCutBehindDamageIsKept(t *testing.T) {
 			fill(t, l, 0, 3)
 			must(t, l.Close(false))
 			writeFile(t, mem, names[0], broken) // again: nothing that was kept is overwritten
-			openLog(t, mem, c, rp(0))
+			l = openLog(t, mem, c, rp(0))
+			if files, size := l.Aside(); files != 2 || size != 2*int64(len(broken)-at) {
+				t.Errorf("told to be set aside: %d files, %d bytes", files, size)
+			}
+			must(t, l.Close(true))
+			l = openLog(t, mem, c) // another life, in which nothing was cut
+			if files, _ := l.Aside(); files != 2 {
+				t.Errorf("told to be set aside after a restart: %d files", files)
+			}
+			must(t, mem.Remove(filepath.Join(testDir, "00000000000000000010.log.aside")))
+			if files, size := l.Aside(); files != 1 || size != int64(len(broken)-at) {
+				t.Errorf("told to be set aside after one was removed: %d files, %d bytes", files, size)
+			}
+			writeFile(t, mem, filepath.Join(testDir, "00000000000000000010.log.aside"), broken[at:])
 			if kept := asides(t, mem); len(kept) != 2 || !bytes.Equal(kept["00000000000000000010.log.aside-1"], broken[at:]) {
 				t.Errorf("set aside twice: %d files", len(kept))
 			}

@@ -48,6 +48,8 @@ type Log struct {
 	dirDirty atomic.Bool
 	failed   atomic.Pointer[failure]
 
+	asides atomic.Bool // recovery has set files aside, now or in an earlier life
+
 	// cleanMu is held by a compaction, and by what it must not meet:
 	// truncation and deletion. It is taken before flushMu and mu.
 	cleanMu   sync.Mutex

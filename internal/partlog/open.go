@@ -146,6 +146,9 @@ func (l *Log) tidy() (dirFiles, error) {
 			swapNames = append(swapNames, name)
 			continue
 		}
+		if isAside(name) {
+			l.asides.Store(true)
+		}
 		plain.note(name, info.Size())
 	}
 	for _, base := range swaps.bases() {

@@ -13,18 +13,15 @@ import (
 	"milena/internal/api"
 )
 
-// What this side says of itself in ApiVersions.
-const (
-	softwareName    = "milena"
-	softwareVersion = "1"
-)
+// softwareVersion goes with api.SoftwareName in ApiVersions.
+const softwareVersion = "1"
 
 // negotiate asks what the other side serves; the caller has the turn. One that
 // doesn't know the version asked for answers in version 0 and says which it
 // knows (KIP-511); a broker older than that says nothing, and gets version 0.
 func (c *Conn) negotiate(ctx context.Context) error {
 	req := kmsg.NewApiVersionsRequest()
-	req.ClientSoftwareName, req.ClientSoftwareVersion = softwareName, softwareVersion
+	req.ClientSoftwareName, req.ClientSoftwareVersion = api.SoftwareName, softwareVersion
 	version := req.MaxVersion()
 	for {
 		req.SetVersion(version)

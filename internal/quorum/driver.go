@@ -453,19 +453,15 @@ func (d *driver) publish() {
 		s.Generation = snap.generation
 	}
 	s.IsVoter = slices.Contains(c.conf.GetVoters(), d.n.id)
-	old := d.n.state.Load()
-	if old != nil && old.Status == s && old.leader.Equal(leader) && slices.EqualFunc(old.voters, voters, Voter.Equal) {
+	old := d.n.replace(&published{Status: s, voters: voters, leader: leader, next: make(chan struct{})})
+	if old == nil {
 		return
 	}
-	d.n.state.Store(&published{Status: s, voters: voters, leader: leader, next: make(chan struct{})})
-	if old != nil {
-		close(old.next)
-		if old.Epoch != s.Epoch || old.Leader != s.Leader {
-			d.n.o.Logger.Info("metadata quorum leader", "leader", s.Leader.ID, "epoch", s.Epoch, "self", s.IsLeader, "offset", s.EndOffset)
-		}
-		if old.IsLeader && (!s.IsLeader || old.Epoch != s.Epoch) {
-			d.failReads(ErrNotLeader)
-		}
+	if old.Epoch != s.Epoch || old.Leader != s.Leader {
+		d.n.o.Logger.Info("metadata quorum leader", "leader", s.Leader.ID, "epoch", s.Epoch, "self", s.IsLeader, "offset", s.EndOffset)
+	}
+	if !s.IsLeader || old.Epoch != s.Epoch {
+		d.failReads(ErrNotLeader) // there are some only if it was the leader
 	}
 }
 

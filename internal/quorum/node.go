@@ -40,8 +40,13 @@ type Node struct {
 	taken     input     // what the turn under way handles; of the run goroutine
 	spaceless time.Time // when it was last said that the disk is full; of the run goroutine
 
-	state     atomic.Pointer[published]
+	state     atomic.Pointer[published] // stored by who holds show
 	observers observers
+
+	show    sync.Mutex  // guards the fields below and the storing of state; never held across a wait
+	turning bool        // the run goroutine handles something
+	stalled bool        // it hangs meanwhile, and state says so
+	watch   *time.Timer // shows that it hangs; nil without a run goroutine
 
 	mu      sync.Mutex
 	in      input

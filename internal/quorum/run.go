@@ -62,6 +62,7 @@ func (n *Node) loop() (err error) {
 	}
 	tick := time.NewTicker(n.o.Tick)
 	defer tick.Stop()
+	defer n.endTurn()
 	for n.failure() == nil {
 		ticked := false
 		select {
@@ -69,8 +70,12 @@ func (n *Node) loop() (err error) {
 		case <-tick.C:
 			ticked = true
 		}
+		n.beginTurn(d.alone())
 		if err := d.turn(n.take(), ticked); err != nil {
 			return err
+		}
+		if n.endTurn() {
+			d.publish()
 		}
 	}
 	return nil
@@ -96,6 +101,8 @@ func (n *Node) release() {
 	n.taken.fail(err) // a turn that failed may have left some of its own
 	in := n.take()    // nothing is added once err is set
 	in.fail(err)
+	n.show.Lock()
+	defer n.show.Unlock()
 	p := n.state.Load()
 	closed := *p
 	closed.IsLeader, closed.HasLeader = false, false

@@ -56,6 +56,11 @@ func (p *Partition) admit(epoch int32, origin partlog.Origin, bytes int) (*state
 	if err != nil {
 		return nil, err
 	}
+	if origin == partlog.OriginClient {
+		if err := p.fenced(); err != nil {
+			return nil, err
+		}
+	}
 	if p.gate != nil {
 		if err := p.gate(origin); err != nil {
 			return nil, err
@@ -67,6 +72,14 @@ func (p *Partition) admit(epoch int32, origin partlog.Origin, bytes int) (*state
 		}
 	}
 	return s, nil
+}
+
+// fenced is the answer to clients that would change a fenced topic's log, nil if it isn't fenced.
+func (p *Partition) fenced() error {
+	if !p.settings.Load().Fenced {
+		return nil
+	}
+	return api.Errorf(api.PolicyViolation, "topic %s is fenced against writes (milena.write.fence=true); milena mirrors unfence --topics %s lifts the fence", p.topic.name, p.topic.name)
 }
 
 // appended finishes an append: it moves the high watermark and wakes. mu is
@@ -112,7 +125,11 @@ func (p *Partition) AppendAsIs(batches []byte, o AsIsOptions) (partlog.AppendInf
 		p.mu.RUnlock()
 		return partlog.AppendInfo{FirstOffset: -1}, err
 	}
-	info, err := p.l().AppendAsIs(batches, partlog.AppendOptions{MaxEpoch: s.epoch, Origin: partlog.OriginMirror})
+	most := s.epoch
+	if mutant == "ahead" {
+		most = -1
+	}
+	info, err := p.l().AppendAsIs(batches, partlog.AppendOptions{MaxEpoch: most, Origin: partlog.OriginMirror})
 	switch {
 	case errors.Is(err, partlog.ErrEpochAbove):
 		p.mu.RUnlock()
@@ -170,6 +187,9 @@ func (p *Partition) deleteTo(off int64) (int64, error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if _, err := p.leading(-1); err != nil {
+		return -1, err
+	}
+	if err := p.fenced(); err != nil {
 		return -1, err
 	}
 	if p.gate != nil {

@@ -87,10 +87,10 @@ func (m *Manager) dirOnline(id ids.UUID) bool {
 	return ok && dirs.Online(id)
 }
 
-// send tells of all that is wrong and returns how much there was: the metadata
-// says later what came of it.
-func (a *assigner) send(ctx context.Context, m *Manager) int {
+// take lists, in order, the replicas of which the metadata has a wrong directory.
+func (a *assigner) take(m *Manager) []*Partition {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	list := make([]*Partition, 0, len(a.wrong))
 	for p := range a.wrong {
 		if m.whereIs(p).IsZero() {
@@ -99,35 +99,48 @@ func (a *assigner) send(ctx context.Context, m *Manager) int {
 		}
 		list = append(list, p)
 	}
-	a.mu.Unlock()
+	slices.SortFunc(list, byName)
+	return list
+}
+
+// assignRequest says where replicas are, which are in order.
+func (m *Manager) assignRequest(list []*Partition) *kmsg.AssignReplicasToDirsRequest {
+	req := kmsg.NewPtrAssignReplicasToDirsRequest()
+	req.BrokerID, req.BrokerEpoch = m.opts.NodeID, m.opts.BrokerEpoch()
+	for _, p := range list {
+		dir := m.whereIs(p)
+		if dir.IsZero() {
+			continue // it went meanwhile
+		}
+		at := slices.IndexFunc(req.Directories, func(d kmsg.AssignReplicasToDirsRequestDirectory) bool { return d.ID == dir })
+		if at < 0 {
+			at = len(req.Directories)
+			d := kmsg.NewAssignReplicasToDirsRequestDirectory()
+			d.ID = dir
+			req.Directories = append(req.Directories, d)
+		}
+		d := &req.Directories[at]
+		if n := len(d.Topics); n == 0 || d.Topics[n-1].TopicID != p.topic.id {
+			t := kmsg.NewAssignReplicasToDirsRequestDirectoryTopic()
+			t.TopicID = p.topic.id
+			d.Topics = append(d.Topics, t)
+		}
+		tp := kmsg.NewAssignReplicasToDirsRequestDirectoryTopicPartition()
+		tp.Partition = p.index
+		t := &d.Topics[len(d.Topics)-1]
+		t.Partitions = append(t.Partitions, tp)
+	}
+	return req
+}
+
+// send tells of all that is wrong and returns how much there was: the metadata
+// says later what came of it.
+func (a *assigner) send(ctx context.Context, m *Manager) int {
+	list := a.take(m)
 	if len(list) == 0 {
 		return 0
 	}
-	req := kmsg.NewPtrAssignReplicasToDirsRequest()
-	req.BrokerID, req.BrokerEpoch = m.opts.NodeID, m.opts.BrokerEpoch()
-	byDir := map[ids.UUID]map[ids.UUID][]int32{}
-	for _, p := range list {
-		dir := m.whereIs(p)
-		if byDir[dir] == nil {
-			byDir[dir] = map[ids.UUID][]int32{}
-		}
-		byDir[dir][p.topic.id] = append(byDir[dir][p.topic.id], p.index)
-	}
-	for dir, topics := range byDir {
-		d := kmsg.NewAssignReplicasToDirsRequestDirectory()
-		d.ID = dir
-		for id, parts := range topics {
-			t := kmsg.NewAssignReplicasToDirsRequestDirectoryTopic()
-			t.TopicID = id
-			for _, i := range parts {
-				tp := kmsg.NewAssignReplicasToDirsRequestDirectoryTopicPartition()
-				tp.Partition = i
-				t.Partitions = append(t.Partitions, tp)
-			}
-			d.Topics = append(d.Topics, t)
-		}
-		req.Directories = append(req.Directories, d)
-	}
+	req := m.assignRequest(list)
 	ctx, cancel := context.WithTimeout(ctx, controllerTimeout)
 	defer cancel()
 	msg, err := m.opts.Controller.Call(ctx, req)

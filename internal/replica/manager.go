@@ -26,6 +26,8 @@ import (
 type Settings struct {
 	Log    partlog.Config
 	MinISR int // min.insync.replicas
+	// Fenced: clients can't write nor delete records (milena.write.fence).
+	Fenced bool
 	// LeaderThrottled and FollowerThrottled say which replicas the replication
 	// throttles concern (KIP-73); nil: none.
 	LeaderThrottled, FollowerThrottled func(partition, broker int32) bool
@@ -412,7 +414,11 @@ func (m *Manager) applyConfigs(d *meta.Delta) {
 		set := m.opts.Settings(d.Next, n)
 		m.opts.Dirs.SetConfig(n, set.Log)
 		for _, p := range m.local(t) {
-			p.settings.Store(&set)
+			if before := p.settings.Swap(&set); set.Fenced && !before.Fenced {
+				// Who asks a broker that has applied the fence must see the end that it holds: appends under way are over then.
+				p.mu.Lock()
+				p.mu.Unlock() //nolint:staticcheck // an empty section is a barrier
+			}
 			p.resettle()
 		}
 	}
@@ -473,7 +479,7 @@ func (m *Manager) applyPartition(t *topic, mt *meta.Topic, i int32) {
 		}
 		return
 	}
-	if p == nil || p.l() == nil { // new, or its log couldn't be opened then
+	if p == nil || p.lost() { // new, or its log couldn't be opened then
 		p = m.create(t, i)
 		m.mirrored(p, mt)
 		m.mu.Lock()
@@ -492,7 +498,7 @@ func (m *Manager) retryLogs() {
 	defer clear(m.ahead)
 	m.Partitions(func(p *Partition) bool {
 		mt := m.Image().TopicByID(p.topic.id)
-		if p.l() != nil || mt == nil || errors.Is(p.st.Load().gone, logdir.ErrOffline) {
+		if !p.lost() || mt == nil || errors.Is(p.st.Load().gone, logdir.ErrOffline) {
 			return true
 		}
 		log, err := m.opts.Dirs.GetOrCreate(mt.ID, mt.Name, p.index, p.settings.Load().Log, m.directory(mt, p.index))
@@ -698,9 +704,9 @@ func (m *Manager) DirectoryOffline(path string, cause error) {
 func (m *Manager) directoryOffline(path string, cause error) {
 	m.apply.Lock()
 	defer m.apply.Unlock()
-	m.Partitions(func(p *Partition) bool {
+	for _, p := range m.ordered() {
 		if p.l() == nil || filepath.Dir(p.l().Dir()) != filepath.Clean(path) {
-			return true
+			continue
 		}
 		err := &api.Error{Code: api.KafkaStorageError, Message: "the log directory of " + p.name() + " is offline", Err: errors.Join(logdir.ErrOffline, cause)}
 		_, epoch, _ := p.Leader()
@@ -711,8 +717,7 @@ func (m *Manager) directoryOffline(path string, cause error) {
 				m.assign.check(m, p, mp)
 			}
 		}
-		return true
-	})
+	}
 }
 
 // Close writes the high watermark checkpoints and fails all waiters; Apply

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -30,15 +31,51 @@ func (m *Manager) TakeAlter() (req *kmsg.AlterPartitionRequest, answered func(*k
 
 // ShrinkISRs proposes what the followers' lag asks for now, partition by partition in order.
 func (m *Manager) ShrinkISRs(now time.Time) {
-	var ps []*Partition
-	m.Partitions(func(p *Partition) bool { ps = append(ps, p); return true })
-	slices.SortFunc(ps, func(x, y *Partition) int {
-		return cmp.Or(cmp.Compare(x.topic.name, y.topic.name), cmp.Compare(x.index, y.index))
-	})
-	for _, p := range ps {
+	for _, p := range m.ordered() {
 		p.shrink(now)
 	}
 }
+
+// ordered is all local partitions in a fixed order.
+func (m *Manager) ordered() (ps []*Partition) {
+	m.Partitions(func(p *Partition) bool { ps = append(ps, p); return true })
+	slices.SortFunc(ps, byName)
+	return ps
+}
+
+func byName(x, y *Partition) int {
+	return cmp.Or(cmp.Compare(x.topic.name, y.topic.name), cmp.Compare(x.index, y.index))
+}
+
+// TakeAssign returns the AssignReplicasToDirs request that is due, nil if none is. It is due again until the metadata agree.
+func (m *Manager) TakeAssign() *kmsg.AssignReplicasToDirsRequest {
+	list := m.assign.take(m)
+	if len(list) == 0 {
+		return nil
+	}
+	return m.assignRequest(list)
+}
+
+// StepMoves goes a step on with each move between log directories.
+func (m *Manager) StepMoves() {
+	dirs, ok := m.opts.Dirs.(moveDirs)
+	if !ok {
+		return
+	}
+	for _, mv := range m.moves.list() {
+		done, err := m.moveStep(mv, dirs)
+		switch {
+		case done:
+			m.moves.forget(mv)
+			m.checkDir(mv.p)
+		case err != nil && !errors.Is(err, errNotAnnounced) && !errors.Is(err, errNotNow):
+			m.heldUp(mv, err)
+		}
+	}
+}
+
+// DirectoryLost is DirectoryOffline, done when it returns. It must not be called from within an append.
+func (m *Manager) DirectoryLost(path string, cause error) { m.directoryOffline(path, cause) }
 
 // RetryLogs makes the logs that could not be made for lack of space.
 func (m *Manager) RetryLogs() { m.retryLogs() }

@@ -38,9 +38,10 @@ type move struct {
 	// replica, and it would be elected without one if the other directory has failed meanwhile. Guarded by mover.mu for the
 	// move being given up.
 	announced atomic.Bool
-	begun     bool  // the copy has begun at the log start
-	cleaned   int64 // where the replica's log was compacted to when the copy began; a pass that ends later begins it anew
-	found     bool  // an earlier process made the copy: it may have parted from the replica's log
+	begun     bool      // the copy has begun at the log start
+	cleaned   int64     // where the replica's log was compacted to when the copy began; a pass that ends later begins it anew
+	until     time.Time // no attempt to put the copy in place before
+	found     bool      // an earlier process made the copy: it may have parted from the replica's log
 }
 
 // moveDirs is what a mover needs of the log directories; *logdir.Set has it.
@@ -61,6 +62,8 @@ const (
 	moveBytes = 1 << 20
 	// moveBackoff is the pause after an error, and of a move that has to wait.
 	moveBackoff = 100 * time.Millisecond
+	// heldPause is the pause before a copy that could not be put in place is tried again: each attempt costs the metadata two records.
+	heldPause = 5 * time.Second
 )
 
 func (v *mover) init() {
@@ -176,8 +179,10 @@ func (v *mover) run(ctx context.Context, m *Manager) {
 				m.checkDir(mv.p)
 			case errors.Is(err, errNotAnnounced):
 				pause(ctx, moveBackoff/10)
+			case errors.Is(err, errNotNow):
+				pause(ctx, moveBackoff)
 			case err != nil:
-				m.log.Warn("move of a replica to another log directory is held up", "topic", mv.p.topic.name, "partition", mv.p.index, "to", mv.future.Dir(), "error", err)
+				m.heldUp(mv, err)
 				pause(ctx, moveBackoff)
 			}
 		}
@@ -185,6 +190,10 @@ func (v *mover) run(ctx context.Context, m *Manager) {
 			pause(ctx, moveBackoff)
 		}
 	}
+}
+
+func (m *Manager) heldUp(mv *move, err error) {
+	m.log.Warn("move of a replica to another log directory is held up", "topic", mv.p.topic.name, "partition", mv.p.index, "to", mv.future.Dir(), "error", err)
 }
 
 // moveStep copies a piece of a replica, or puts the copy in its place. done
@@ -207,6 +216,9 @@ func (m *Manager) moveStep(mv *move, dirs moveDirs) (done bool, err error) {
 	case err != nil || !all:
 		return false, err
 	}
+	if time.Now().Before(mv.until) {
+		return false, errNotNow
+	}
 	if err := mv.future.Flush(-1); err != nil { // most of it, before appends have to wait
 		return false, err
 	}
@@ -215,6 +227,8 @@ func (m *Manager) moveStep(mv *move, dirs moveDirs) (done bool, err error) {
 	}
 	return m.promote(mv, dirs)
 }
+
+var errNotNow = errors.New("the copy could not be put in place, and is tried again later")
 
 var errNotAnnounced = errors.New("the metadata has the replica in its old directory yet")
 
@@ -372,11 +386,36 @@ func (m *Manager) promote(mv *move, dirs moveDirs) (done bool, err error) {
 		p.lp.Store(l)
 	}
 	p.mu.Unlock()
-	if err != nil {
+	switch {
+	case errors.Is(err, logdir.ErrHeld):
+		return m.hold(mv, dirs, err)
+	case err != nil:
+		// Where both directories are online the complete copy is put in place when there is space: see retryLogs.
+		p.reopen.Store(!errors.Is(err, logdir.ErrOffline))
 		p.retire(p.storageError(err))
 		m.tellFollowed(p)
 		return true, err
 	}
 	p.touchAll()
 	return true, nil
+}
+
+// hold leaves a replica where it is whose copy could not take its place, until it is tried again. Meanwhile the controller must
+// know the directory that it is in.
+func (m *Manager) hold(mv *move, dirs moveDirs, err error) (done bool, _ error) {
+	p := mv.p
+	future := dirs.Future(p.topic.name, p.index)
+	m.moves.mu.Lock()
+	mv.announced.Store(false)
+	if future != nil {
+		mv.future = future
+	}
+	m.moves.mu.Unlock()
+	mv.until = time.Now().Add(heldPause)
+	m.checkDir(p)
+	if future == nil {
+		m.log.Error("move of a replica to another log directory is given up: ask for it again", "topic", p.topic.name, "partition", p.index, "error", err)
+		return true, nil
+	}
+	return false, err
 }

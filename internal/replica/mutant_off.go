@@ -1,4 +1,4 @@
-//go:build !mutant_ack && !mutant_truncate && !mutant_epoch && !mutant_shrink
+//go:build !mutant_ack && !mutant_truncate && !mutant_epoch && !mutant_shrink && !mutant_elect && !mutant_ahead
 
 package replica
 

@@ -48,6 +48,8 @@ type Partition struct {
 	// lp is the log; nil: its directory was offline when it should have been
 	// opened. With mu held alone it is replaced by a move to another directory.
 	lp atomic.Pointer[partlog.Log]
+	// reopen: lp is what was there before a move that got stuck; the copy has yet to be put in place.
+	reopen atomic.Bool
 	// moving is the move to another directory under way, nil: none.
 	moving atomic.Pointer[move]
 
@@ -104,6 +106,9 @@ func (p *Partition) InSync() []int32 { return p.st.Load().isr }
 
 // l is the log.
 func (p *Partition) l() *partlog.Log { return p.lp.Load() }
+
+// lost reports whether there is no log yet that could be used: it could not be opened, or put in place.
+func (p *Partition) lost() bool { return p.l() == nil || p.reopen.Load() }
 
 // Log is the partition's log; nil when its directory is offline. After a move
 // to another directory it is another one.
@@ -199,6 +204,7 @@ func (p *Partition) apply(mp *meta.Partition, again bool) (e Event, changed bool
 	if led {
 		next.epochStart = p.l().EndOffset()
 		p.flushTail()
+		p.elected(next.epoch)
 	}
 	if next.version > old.version || next.epoch != old.epoch || !next.self {
 		p.withdraw()

@@ -239,6 +239,18 @@ func (s *Server) SetLimits(l Limits) {
 	s.changed()
 }
 
+// CloseConns closes the connections for which fn says so. fn must neither block nor call the server.
+func (s *Server) CloseConns(fn func(*Conn) bool) {
+	s.mu.Lock()
+	conns := s.snapshot()
+	s.mu.Unlock()
+	for _, c := range conns {
+		if fn(c) {
+			c.Close()
+		}
+	}
+}
+
 // changed wakes those who wait for s.change; s.mu is held.
 func (s *Server) changed() {
 	close(s.change)

@@ -10,6 +10,7 @@ import (
 
 	"milena/internal/api"
 	"milena/internal/controller"
+	"milena/internal/disk"
 	"milena/internal/ids"
 	"milena/internal/logdir"
 	"milena/internal/machine"
@@ -49,9 +50,10 @@ type broker struct {
 	first        int64 // offset of its registration: no image before it is applied
 	wantShutdown bool
 
-	altering bool // an AlterPartition is under way
-	repl     repl
-	group    *coordinator
+	altering  bool // an AlterPartition is under way
+	assigning bool // an AssignReplicasToDirs is under way
+	repl      repl
+	group     *coordinator
 }
 
 func startBroker(c *cores, h *host) (*broker, error) {
@@ -59,9 +61,10 @@ func startBroker(c *cores, h *host) (*broker, error) {
 	log := c.logger(h)
 	var err error
 	b.dirs, err = logdir.Open(logdir.Options{
-		FS: h.fs, Dirs: []string{"/data"}, NodeID: b.id, Logger: c.loaderLogger(h),
+		FS: disk.Faulty(h.fs, h.diskRule), Dirs: coreDirs, NodeID: b.id, Logger: c.loaderLogger(h),
 		Config:    func(string, ids.UUID) partlog.Config { return c.logConfig() },
-		OnOffline: func(_ string, _ ids.UUID, err error) { c.failf("log directory of host %d failed: %v", h.id, err) },
+		Beside:    func(fn func()) { c.after(0, h.live(fn)) },
+		OnOffline: func(path string, _ ids.UUID, err error) { b.lostDir(path, err) },
 	})
 	if err != nil {
 		return nil, err
@@ -80,6 +83,7 @@ func startBroker(c *cores, h *host) (*broker, error) {
 	b.watchSession()
 	b.startRepl()
 	c.after(c.between(time.Second, 3*time.Second), h.live(b.checkpoint))
+	b.tendDirs()
 	return b, nil
 }
 
@@ -229,7 +233,7 @@ func (b *broker) beat() {
 		controller.HeartbeatReply
 		offset int64
 	}
-	beat := controller.Heartbeat{BrokerID: b.id, BrokerEpoch: b.epoch, MetadataOffset: img.Offset, WantShutdown: b.wantShutdown}
+	beat := controller.Heartbeat{BrokerID: b.id, BrokerEpoch: b.epoch, MetadataOffset: img.Offset, WantShutdown: b.wantShutdown, OfflineDirs: b.logDirs(false)}
 	b.request(func(s *controller.State, now time.Time) machine.Result {
 		r := s.Heartbeat(now, beat)
 		if v, ok := r.Reply.(controller.HeartbeatReply); ok {
@@ -264,7 +268,7 @@ func (b *broker) beat() {
 
 func (b *broker) register() {
 	r := controller.Registration{
-		BrokerID: b.id, ClusterID: clusterID, Incarnation: b.incarnation, Features: controller.Features(), LogDirs: []ids.UUID{dirID(b.h.id)},
+		BrokerID: b.id, ClusterID: clusterID, Incarnation: b.incarnation, Features: controller.Features(), LogDirs: b.logDirs(true),
 		Endpoints: []meta.Endpoint{{Name: "PLAINTEXT", Host: "sim", Port: uint16(9000 + b.id)}}, PreviousEpoch: b.previous,
 	}
 	b.request(func(s *controller.State, now time.Time) machine.Result { return s.RegisterBroker(now, r) }, func(v any, err error) {

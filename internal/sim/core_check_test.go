@@ -225,6 +225,9 @@ func (c *cores) readLog(l *partlog.Log, from, upTo int64) (out []batchSum) {
 	for from < upTo {
 		info, err := l.Read(from, 1<<20, upTo, true)
 		if err != nil {
+			if c.badRead(err) {
+				return out
+			}
 			c.failf("read of %s-%d at %d: %v", l.Topic(), l.Partition(), from, err)
 			return out
 		}
@@ -262,34 +265,53 @@ func (c *cores) records(l *partlog.Log) []rec {
 	return recs
 }
 
-// scan lists a log's batches and records.
+// scan lists a log's batches and records, but for control records.
 func scan(l *partlog.Log) (sums []batchSum, recs []rec, err error) {
-	for from := l.StartOffset(); from < l.EndOffset(); {
+	return scanFrom(l, l.StartOffset())
+}
+
+// scanFrom is scan from the batch with an offset on.
+func scanFrom(l *partlog.Log, from int64) (sums []batchSum, recs []rec, err error) {
+	err = eachBatch(l, from, func(b record.Batch) error {
+		d := fnv.New64a()
+		_, _ = d.Write(b)
+		sums = append(sums, batchSum{b.BaseOffset(), b.NextOffset(), b.LeaderEpoch(), d.Sum64()})
+		if b.IsControl() {
+			return nil
+		}
+		for r, err := range b.Records(0) {
+			if err != nil {
+				return err
+			}
+			recs = append(recs, rec{r.Offset, string(r.Value)})
+		}
+		return nil
+	})
+	return sums, recs, err
+}
+
+// eachBatch calls fn for each batch of a log, from the one with an offset on, until it returns an error.
+func eachBatch(l *partlog.Log, from int64, fn func(b record.Batch) error) error {
+	for from < l.EndOffset() {
 		info, err := l.Read(from, 1<<20, l.EndOffset(), true)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		raw, err := joined(info.Spans)
 		info.Release()
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		before := from
 		for b, err := range record.Batches(raw) {
 			if err == nil {
 				err = b.CheckCRC()
 			}
-			if err != nil {
-				return nil, nil, err
+			if err == nil {
+				err = fn(b)
 			}
-			d := fnv.New64a()
-			_, _ = d.Write(b)
-			sums = append(sums, batchSum{b.BaseOffset(), b.NextOffset(), b.LeaderEpoch(), d.Sum64()})
-			for r, err := range b.Records(0) {
-				if err != nil {
-					return nil, nil, err
-				}
-				recs = append(recs, rec{r.Offset, string(r.Value)})
+			if err != nil {
+				return err
 			}
 			from = b.NextOffset()
 		}
@@ -297,7 +319,7 @@ func scan(l *partlog.Log) (sums []batchSum, recs []rec, err error) {
 			break
 		}
 	}
-	return sums, recs, nil
+	return nil
 }
 
 // joined copies spans, without a batch that is cut at the end.

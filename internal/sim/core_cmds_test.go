@@ -107,9 +107,10 @@ func alterResponse(req *kmsg.AlterPartitionRequest, v any, err error) (*kmsg.Alt
 
 // createTopics makes the topics of a run.
 func createTopics(s *controller.State, now time.Time) machine.Result {
+	compact := "compact"
 	return s.CreateTopics(now, []controller.NewTopic{
 		{Name: "t", Partitions: 2, ReplicationFactor: 3},
-		{Name: group.Topic, Partitions: 1, ReplicationFactor: 3},
+		{Name: group.Topic, Partitions: 1, ReplicationFactor: 3, Configs: map[string]*string{"cleanup.policy": &compact}},
 	}, false)
 }
 

@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"errors"
+	"syscall"
 	"time"
 
 	"milena/internal/disk"
+	"milena/internal/logdir"
 )
 
 // fill leaves a host's data disk little space, for a while.
@@ -40,8 +43,10 @@ func (f *faults) slowDown(h *host) {
 	})
 }
 
-// excused says whether an error comes from a disk that was full in the life of this process.
-func (h *host) excused(err error) bool { return h.fullIn == h.gen && disk.Full(err) }
+// excused says whether an error comes from a disk that was full, or a directory that failed, in the life of this process.
+func (h *host) excused(err error) bool {
+	return h.fullIn == h.gen && disk.Full(err) || h.dirIn == h.gen && (errors.Is(err, syscall.EIO) || errors.Is(err, logdir.ErrOffline))
+}
 
 // mostWait bounds how far a slow disk falls behind.
 const mostWait = 2 * time.Second

@@ -18,7 +18,7 @@ func (f *faults) next() {
 	}
 	c := f.c
 	h := pick(c.loop, c.hosts)
-	switch c.rnd.IntN(23) {
+	switch c.rnd.IntN(26) {
 	case 0, 1, 2:
 		f.stop(h)
 	case 3:
@@ -65,7 +65,11 @@ func (f *faults) next() {
 		f.changeVoters()
 	case 21:
 		f.changeMinISR()
-	case 22: // a pause
+	case 22:
+		f.failDir(h)
+	case 23, 24:
+		f.moveDir(h)
+	case 25: // a pause
 	}
 	c.after(c.between(20*time.Millisecond, 900*time.Millisecond), f.next)
 }
@@ -159,6 +163,10 @@ func (f *faults) end() {
 	for _, h := range f.c.hosts {
 		h.makeRoom()
 		h.slow = 0
+		if h.badDir {
+			h.mendDir()
+			h.end(kill) // a directory that failed is back with the next start
+		}
 		if h.up && h.busy { // a shutdown under way goes on
 			h.end(kill)
 		}

@@ -23,6 +23,9 @@ type host struct {
 	brk  *broker
 	busy bool // it shuts down or is about to start
 
+	badDir bool // its second log directory fails
+	dirIn  int  // the start during whose life it last did
+
 	full   bool          // there is little space on fs
 	fullIn int           // the start during whose life there last was
 	slow   time.Duration // the most that the disks take for what the host is asked; 0: no time
@@ -99,6 +102,9 @@ func (h *host) start() {
 	if h.full {
 		h.fullIn = h.gen
 	}
+	if h.badDir {
+		h.dirIn = h.gen
+	}
 	var err error
 	if h.id < h.c.controllers {
 		if h.ctl, err = startCtl(h.c, h); err != nil {
@@ -142,9 +148,10 @@ func (h *host) failf(err error, format string, args ...any) {
 
 // format prepares a new host's disk.
 func (h *host) format() error {
+	next := dirID(h.id)
 	return logdir.Format(logdir.FormatOptions{
-		FS: h.fs, Dirs: []string{"/data"}, NodeID: int32(h.id), ClusterID: clusterID,
-		NewID: func() (ids.UUID, error) { return dirID(h.id), nil },
+		FS: h.fs, Dirs: coreDirs, NodeID: int32(h.id), ClusterID: clusterID,
+		NewID: func() (ids.UUID, error) { defer func() { next[1]++ }(); return next, nil },
 	})
 }
 

@@ -1,6 +1,6 @@
 // Package sim runs clusters in virtual time, with seeded faults, and checks what must always hold. It has tests only.
 //
-// There are two levels.
+// There are two levels, and one more of the second.
 //
 // Cores (core_*_test.go): the pure parts (raft, the controller's state, partitions with their ISR arithmetic and logs,
 // the group coordinator) run in one goroutine under one event loop. Messages between them are events, time is that of
@@ -11,12 +11,15 @@
 // whose every delivery has a seeded delay. The seed decides topology, workload and faults; the scheduler stays free, so a
 // seed that fails is rerun to say how often it does.
 //
-// Both write a history that the checker holds against the invariants of docs/architecture.md: what was acknowledged is
+// Mirrors (mirror_*_test.go, the same tag): two clusters of such nodes, with clients, faults and a line between them, which mirror
+// each other in turn: start, stop, failback, restart. mirrorCheck lists what must hold.
+//
+// The first two write a history that the checker holds against the invariants of docs/architecture.md: what was acknowledged is
 // there once and in order, replicas agree below their high watermarks, epoch caches are those of the batches, committed
 // offsets don't go back, consumers see nothing that isn't committed, and after healing the cluster can be written to again.
 // history_rules_test.go proves with bad histories that each rule is caught; `make sim-mutants` proves it with deliberate faults in
 // the code (mutant_*.go in the packages concerned, by build tag).
 //
-//	make sim SEEDS=1000 [FROM=1]     # both levels
+//	make sim SEEDS=1000 [FROM=1]     # all of them
 //	go test ./internal/sim -run 'TestCores/seed-17$' -sim.v     # one seed, with its event log
 package sim

@@ -27,12 +27,12 @@ func (l *load) churn(ctx context.Context) {
 			err = cl.ProduceSync(short, &kgo.Record{Topic: churnTopic, Value: fmt.Append(nil, i)}).FirstErr()
 		}
 		cancel()
-		l.m.log.logf("topic %s created and written to: %v", churnTopic, err)
+		l.m.logf("topic %s created and written to: %v", churnTopic, err)
 		wait2(ctx, 300*time.Millisecond)
 		short, cancel = context.WithTimeout(ctx, 2*time.Second)
 		_, err = adm.DeleteTopic(short, churnTopic)
 		cancel()
-		l.m.log.logf("topic %s deleted: %v", churnTopic, err)
+		l.m.logf("topic %s deleted: %v", churnTopic, err)
 		wait2(ctx, 500*time.Millisecond)
 	}
 }

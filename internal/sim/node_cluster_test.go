@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -20,19 +21,56 @@ import (
 	"milena/internal/quorum"
 )
 
-// machines are whole nodes on a network in memory.
+// machines are a cluster of whole nodes on a network in memory.
 type machines struct {
-	seed    uint64
-	dynamic bool       // the voters of the quorum change
-	rnd     *rand.Rand // of the faults' goroutine
-	net     *network
+	machinesOptions
+	*verdict
+	dynamic bool // the voters of the quorum change
+	voters  int
 	nodes   []*machineNode
 	begin   time.Time
-	log     eventLog
+	hist    *history // guarded by verdict.mu
+}
 
-	mu     sync.Mutex // guards hist and failed
-	hist   *history
+// machinesOptions say what cluster it is. Several may share a network, an event log and a verdict.
+type machinesOptions struct {
+	seed      uint64
+	name      string // of its hosts, which have the node ids behind it
+	clusterID string
+	rnd       *rand.Rand // of the faults' goroutine
+	net       *network
+	more      map[string]string // of the nodes' configs
+}
+
+// verdict is what was found broken.
+type verdict struct {
+	log    eventLog
+	mu     sync.Mutex
 	failed []string
+}
+
+func newVerdict(echo io.Writer) *verdict {
+	return &verdict{log: eventLog{begin: time.Now(), echo: echo}}
+}
+
+func (v *verdict) broken() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.failed) == 0 {
+		return ""
+	}
+	return v.failed[0]
+}
+
+func (v *verdict) failf(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.failed = append(v.failed, fmt.Sprintf(format, args...))
+	v.log.logf("BROKEN "+format, args...)
+}
+
+func (m *machines) logf(format string, args ...any) {
+	m.log.logf("%s  "+format, append([]any{m.name}, args...)...)
 }
 
 // eventLog is what happened, in virtual time.
@@ -66,27 +104,27 @@ type machineNode struct {
 	turn chan struct{} // taken by who starts or stops it
 }
 
-func (n *machineNode) host() string { return fmt.Sprintf("n%d", n.id) }
+func (n *machineNode) host() string { return fmt.Sprintf("%s%d", n.m.name, n.id) }
 
-func newMachines(seed uint64, nodes int, echo io.Writer) (*machines, error) {
-	m := &machines{seed: seed, dynamic: seed%2 == 0, rnd: rand.New(rand.NewPCG(seed, 3)), net: newNetwork(seed), begin: time.Now()}
-	m.log.begin, m.log.echo = m.begin, echo
+func newMachines(o machinesOptions, v *verdict, nodes int) (*machines, error) {
+	m := &machines{machinesOptions: o, verdict: v, dynamic: o.seed%2 == 0, voters: min(nodes, firstVoters), begin: time.Now()}
 	m.hist = newHistory(func(rule, format string, args ...any) {
 		m.failed = append(m.failed, rule+": "+fmt.Sprintf(format, args...)) // mu is held by who writes the history
 	})
 	for i := range nodes {
-		m.nodes = append(m.nodes, &machineNode{m: m, id: i + 1, fs: disk.NewMem(seed*100 + uint64(i)), turn: make(chan struct{}, 1)})
+		fs := disk.NewMem(o.seed*100 + 10*uint64(o.name[0]-'a') + uint64(i))
+		m.nodes = append(m.nodes, &machineNode{m: m, id: i + 1, fs: fs, turn: make(chan struct{}, 1)})
 	}
 	var voters []quorum.Voter
-	for _, n := range m.nodes[:firstVoters] {
+	for _, n := range m.nodes[:m.voters] {
 		voters = append(voters, n.voter())
 	}
 	for _, n := range m.nodes {
 		dir := dirID(n.id)
 		err := logdir.Format(logdir.FormatOptions{
-			FS: n.fs, Dirs: logDirs, NodeID: int32(n.id), ClusterID: clusterID, NewID: func() (ids.UUID, error) { defer func() { dir[1]++ }(); return dir, nil },
+			FS: n.fs, Dirs: logDirs, NodeID: int32(n.id), ClusterID: o.clusterID, NewID: func() (ids.UUID, error) { defer func() { dir[1]++ }(); return dir, nil },
 		})
-		if err == nil && m.dynamic && n.id <= firstVoters {
+		if err == nil && m.dynamic && n.id <= m.voters {
 			err = quorum.Format(n.fs, metadataDir, voters)
 		}
 		if err != nil {
@@ -108,24 +146,8 @@ func (m *machines) history(fn func(h *history)) {
 	before := len(m.failed)
 	fn(m.hist)
 	for _, f := range m.failed[before:] {
-		m.log.logf("BROKEN %s", f)
+		m.logf("BROKEN %s", f)
 	}
-}
-
-func (m *machines) broken() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.failed) == 0 {
-		return ""
-	}
-	return m.failed[0]
-}
-
-func (m *machines) failf(format string, args ...any) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.failed = append(m.failed, fmt.Sprintf(format, args...))
-	m.log.logf("BROKEN "+format, args...)
 }
 
 func (m *machines) seeds() []string {
@@ -138,7 +160,7 @@ func (m *machines) seeds() []string {
 
 func (n *machineNode) props() map[string]string {
 	var voters, bootstrap []string
-	for _, v := range n.m.nodes[:firstVoters] {
+	for _, v := range n.m.nodes[:n.m.voters] {
 		bootstrap = append(bootstrap, v.host()+":9093")
 		voters = append(voters, fmt.Sprintf("%d@%s:9093", v.id, v.host()))
 	}
@@ -151,12 +173,13 @@ func (n *machineNode) props() map[string]string {
 		"replica.lag.time.max.ms": "3000", "replica.fetch.wait.max.ms": "200", "replica.fetch.backoff.ms": "50",
 		"controller.quorum.request.timeout.ms": "1000",
 	}
+	maps.Copy(p, n.m.more)
 	if n.m.dynamic {
 		p["controller.quorum.bootstrap.servers"] = strings.Join(bootstrap, ",")
 	} else {
 		p["controller.quorum.voters"] = strings.Join(voters, ",")
 	}
-	if n.id <= firstVoters || n.m.dynamic {
+	if n.id <= n.m.voters || n.m.dynamic {
 		p["process.roles"] = "broker,controller"
 		p["listeners"] += fmt.Sprintf(",CONTROLLER://%s:9093", n.host())
 	}
@@ -172,9 +195,10 @@ func (n *machineNode) start(ctx context.Context) error {
 	if len(notice.Unknown) > 0 {
 		return fmt.Errorf("unknown keys %v", notice.Unknown)
 	}
-	n.m.log.logf("node %d: start", n.id)
+	n.m.logf("node %d: start", n.id)
 	var seed [32]byte
 	seed[0], seed[1], seed[2], seed[3] = byte(n.m.seed), byte(n.m.seed>>8), byte(n.id), byte(n.gen)
+	copy(seed[4:], n.m.name) // clusters side by side must not make the same ids
 	nd, err := node.Start(ctx, node.Options{
 		Config: conf, FS: disk.Faulty(n.fs, n.disk.rule), Listen: n.m.net.listen(n.host()), Dial: n.m.net.dialer(n.host()),
 		Random: &lockedReader{r: rand.NewChaCha8(seed)}, Logger: n.logger(), Version: "sim",
@@ -185,14 +209,14 @@ func (n *machineNode) start(ctx context.Context) error {
 	n.node, n.gone = nd, gone
 	n.mu.Unlock()
 	if err != nil {
-		n.m.log.logf("node %d: not started: %v", n.id, err)
+		n.m.logf("node %d: not started: %v", n.id, err)
 		return err
 	}
-	n.m.log.logf("node %d: serves", n.id)
+	n.m.logf("node %d: serves", n.id)
 	go func() {
 		select {
 		case <-nd.Failed():
-			n.m.log.logf("node %d: failed: %v", n.id, nd.Err())
+			n.m.logf("node %d: failed: %v", n.id, nd.Err())
 			n.stop(kill)
 		case <-gone:
 		}
@@ -231,12 +255,12 @@ func (n *machineNode) end(how stop) {
 		return
 	}
 	close(gone)
-	n.m.log.logf("node %d: %s", n.id, how)
+	n.m.logf("node %d: %s", n.id, how)
 	if how == leave {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		if err := nd.Shutdown(ctx); err != nil {
-			n.m.log.logf("node %d: shutdown: %v", n.id, err)
+			n.m.logf("node %d: shutdown: %v", n.id, err)
 		}
 		n.m.net.down(n.host())
 		n.fs.Kill()
@@ -273,7 +297,7 @@ func (n *machineNode) logger() *slog.Logger {
 type nodeLog struct{ n *machineNode }
 
 func (w nodeLog) Write(p []byte) (int, error) {
-	w.n.m.log.logf("node %d: | %s", w.n.id, strings.TrimSpace(string(p)))
+	w.n.m.logf("node %d: | %s", w.n.id, strings.TrimSpace(string(p)))
 	return len(p), nil
 }
 

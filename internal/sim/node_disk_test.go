@@ -25,10 +25,10 @@ func (f *nodeFault) fill(ctx context.Context, wg *sync.WaitGroup, n *machineNode
 		f.m.failf("disk of node %d: %v", n.id, err)
 		return
 	}
-	f.m.log.logf("the disk of node %d has %d bytes left", n.id, left)
+	f.m.logf("the disk of node %d has %d bytes left", n.id, left)
 	n.fs.SetCapacity(total - free + left)
 	f.later(ctx, wg, d, func() {
-		f.m.log.logf("the disk of node %d has space again", n.id)
+		f.m.logf("the disk of node %d has space again", n.id)
 		n.makeRoom()
 	})
 }
@@ -37,44 +37,44 @@ func (n *machineNode) makeRoom() { n.fs.SetCapacity(1 << 40) }
 
 // slowDown makes a node's disk slow, for a while: the syncs of its metadata log take their time, and so does all that it is asked.
 func (f *nodeFault) slowDown(ctx context.Context, wg *sync.WaitGroup, n *machineNode, most, d time.Duration) {
-	f.m.log.logf("the disk of node %d is slow", n.id)
+	f.m.logf("the disk of node %d is slow", n.id)
 	set := func(most time.Duration) {
 		n.disk.set(func(s *badDisk) { s.delay = 5 * most })
 		f.m.net.change(func() { f.m.net.busy[n.host()] = most })
 	}
 	set(most)
 	f.later(ctx, wg, d, func() {
-		f.m.log.logf("the disk of node %d is fast again", n.id)
+		f.m.logf("the disk of node %d is fast again", n.id)
 		set(0)
 	})
 }
 
 // moveDir moves the replica that a node has of a partition to the other log directory.
 func (f *nodeFault) moveDir(ctx context.Context, n *machineNode, partition int32, dir string) {
-	cl, err := f.l.client("operator")
+	cl, err := f.m.client("operator")
 	if err != nil {
 		return
 	}
 	defer cl.Close()
 	var req kadm.AlterReplicaLogDirsReq
-	req.Add(dir, kadm.TopicsSet{f.l.topic: {partition: {}}})
+	req.Add(dir, kadm.TopicsSet{f.topic: {partition: {}}})
 	short, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	rs, err := kadm.NewClient(cl).AlterBrokerReplicaLogDirs(short, int32(n.id), req)
 	if err == nil {
 		rs.Each(func(r kadm.AlterReplicaLogDirsResponse) { err = errors.Join(err, r.Err) })
 	}
-	f.m.log.logf("move %s of node %d to %s: %v", f.l.tp(partition), n.id, dir, err)
+	f.m.logf("move %s of node %d to %s: %v", tpName(f.topic, partition), n.id, dir, err)
 }
 
 // failDir has a node's second log directory fail; it is back when the node has started anew.
 func (f *nodeFault) failDir(ctx context.Context, n *machineNode, d time.Duration) {
-	f.m.log.logf("log directory %s of node %d fails", logDirs[1], n.id)
+	f.m.logf("log directory %s of node %d fails", logDirs[1], n.id)
 	n.disk.set(func(s *badDisk) { s.broken = true })
 	wait2(ctx, d)
 	n.stop(kill)
 	n.disk.set(func(s *badDisk) { s.broken = false })
-	f.m.log.logf("log directory %s of node %d is mended", logDirs[1], n.id)
+	f.m.logf("log directory %s of node %d is mended", logDirs[1], n.id)
 	_ = n.ensure(ctx)
 }
 
@@ -107,18 +107,18 @@ func (s *badDisk) rule(op disk.Op, name string) error {
 
 // changeMinISR changes min.insync.replicas of the load's topic.
 func (f *nodeFault) changeMinISR(ctx context.Context, to string) {
-	cl, err := f.l.client("operator")
+	cl, err := f.m.client("operator")
 	if err != nil {
 		return
 	}
 	defer cl.Close()
 	short, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
-	rs, err := kadm.NewClient(cl).AlterTopicConfigs(short, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: minISRKey, Value: &to}}, f.l.topic)
+	rs, err := kadm.NewClient(cl).AlterTopicConfigs(short, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: minISRKey, Value: &to}}, f.topic)
 	for _, r := range rs {
 		err = errors.Join(err, r.Err)
 	}
-	f.m.log.logf("%s=%s: %v", minISRKey, to, err)
+	f.m.logf("%s=%s: %v", minISRKey, to, err)
 }
 
 // saveDisk copies what is on a disk in memory to a directory.

@@ -41,8 +41,12 @@ func newLoad(m *machines) *load {
 }
 
 func (l *load) client(name string, opts ...kgo.Opt) (*kgo.Client, error) {
+	return l.m.client(name, opts...)
+}
+
+func (m *machines) client(name string, opts ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{
-		kgo.SeedBrokers(l.m.seeds()...), kgo.Dialer(l.m.net.dialer(name)), kgo.ClientID(name), kgo.MaxVersions(nil), kgo.AlwaysRetryEOF(),
+		kgo.SeedBrokers(m.seeds()...), kgo.Dialer(m.net.dialer(name)), kgo.ClientID(name), kgo.MaxVersions(nil), kgo.AlwaysRetryEOF(),
 		kgo.MetadataMinAge(50 * time.Millisecond), kgo.MetadataMaxAge(2 * time.Second), kgo.RequestTimeoutOverhead(2 * time.Second),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 100 * time.Millisecond }),
 	}, opts...)...)
@@ -64,7 +68,7 @@ func (l *load) begin() error {
 		if err == nil {
 			break
 		}
-		l.m.log.logf("create topic: %v", err)
+		l.m.logf("create topic: %v", err)
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
@@ -105,7 +109,7 @@ func (l *load) produce(id int) {
 				}
 				return
 			}
-			l.m.log.logf("%s: %s at offset %d", l.tp(r.Partition), r.Value, r.Offset)
+			l.m.logf("%s: %s at offset %d", l.tp(r.Partition), r.Value, r.Offset)
 			l.m.history(func(h *history) { h.ack(l.tp(r.Partition), string(r.Value), r.Offset, everyone) })
 			l.mu.Lock()
 			l.acked[r.Partition]++
@@ -196,7 +200,7 @@ func (l *load) commit(ctx context.Context, cl *kgo.Client, recs []*kgo.Record) {
 	defer cancel()
 	at := time.Now()
 	if err := cl.CommitRecords(short, recs...); err != nil {
-		l.m.log.logf("commit: %v", err)
+		l.m.logf("commit: %v", err)
 		return
 	}
 	l.m.history(func(h *history) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,11 +27,11 @@ const (
 
 // runMachines runs one seed. It is called in a bubble.
 func runMachines(seed uint64, echo io.Writer) *machines {
-	m, err := newMachines(seed, 3+int(seed%3), echo)
+	v := newVerdict(echo)
+	m, err := newMachines(machinesOptions{seed: seed, name: "n", clusterID: clusterID, rnd: rand.New(rand.NewPCG(seed, 3)), net: newNetwork(seed)}, v, 3+int(seed%3))
 	if err != nil {
-		m = &machines{}
-		m.failed = []string{err.Error()}
-		return m
+		v.failf("%v", err)
+		return &machines{verdict: v}
 	}
 	defer m.endAll(kill)
 	if !m.startAll() {
@@ -38,23 +39,23 @@ func runMachines(seed uint64, echo io.Writer) *machines {
 	}
 	l := newLoad(m)
 	defer l.end()
-	defer m.autopsy(l)
+	defer m.autopsy()
 	if err := l.begin(); err != nil {
 		m.failf("%v", err)
 		return m
 	}
-	if !m.until("writable", "the cluster is not whole after its start", func() string { return m.whole(l) }) {
+	if !m.until("writable", "the cluster is not whole after its start", func() string { return m.whole(l.topic) }) {
 		return m
 	}
-	m.log.logf("faults begin")
-	f := &nodeFault{m: m, l: l}
+	m.logf("faults begin")
+	f := &nodeFault{m: m, topic: l.topic, l: l}
 	f.run()
-	m.log.logf("all is healed")
-	if !m.startAll() || !m.until("writable", "the healed cluster is not whole", func() string { return m.whole(l) }) || !m.writable(l) {
+	m.logf("all is healed")
+	if !m.startAll() || !m.until("writable", "the healed cluster is not whole", func() string { return m.whole(l.topic) }) || !m.writable(l) {
 		return m
 	}
 	l.quiet()
-	if !m.rest(l) || !m.until("converge", "replicas don't converge", func() string { return m.converged(l) }) {
+	if !m.rest(l) || !m.until("converge", "replicas don't converge", func() string { return m.converged() }) {
 		return m
 	}
 	m.finalCheck(l)
@@ -66,10 +67,10 @@ func runMachines(seed uint64, echo io.Writer) *machines {
 	if seed%4 < 2 {
 		how = kill
 	}
-	m.log.logf("restart of all")
+	m.logf("restart of all")
 	m.endAll(how)
-	if m.startAll() && m.until("converge", "the cluster is not whole after a restart", func() string { return m.whole(l) }) &&
-		m.until("converge", "replicas don't converge after a restart", func() string { return m.converged(l) }) {
+	if m.startAll() && m.until("converge", "the cluster is not whole after a restart", func() string { return m.whole(l.topic) }) &&
+		m.until("converge", "replicas don't converge after a restart", func() string { return m.converged() }) {
 		m.finalCheck(l)
 		if after := m.ends(l); !maps.Equal(before, after) {
 			m.failf("converge: the logs ended at %v, after a restart of all they end at %v", before, after)
@@ -127,17 +128,16 @@ func (m *machines) until(rule, what string, ok func() string) bool {
 	return false
 }
 
-// whole says what keeps the cluster from being whole.
-func (m *machines) whole(l *load) string {
+// whole says what keeps the cluster, which has the topic, from being whole.
+func (m *machines) whole(topic string) string {
 	for _, n := range m.nodes {
 		nd := n.current()
 		if nd == nil {
 			return fmt.Sprintf("node %d is down", n.id)
 		}
 		img := nd.Image()
-		t := img.TopicByName(l.topic)
-		if t == nil {
-			return fmt.Sprintf("node %d doesn't know the topic", n.id)
+		if topic != "" && img.TopicByName(topic) == nil {
+			return fmt.Sprintf("node %d doesn't know the topic %s", n.id, topic)
 		}
 		for t := range img.Topics() {
 			for i, p := range t.Partitions {
@@ -209,7 +209,7 @@ func (m *machines) replicas(fn func(n *machineNode, p *replica.Partition)) {
 }
 
 // converged says which replicas still differ in their ends.
-func (m *machines) converged(l *load) string {
+func (m *machines) converged() string {
 	ends, why := map[string][2]int64{}, ""
 	m.replicas(func(n *machineNode, p *replica.Partition) {
 		tp, at := tpName(p.Topic(), p.Index()), [2]int64{p.LogEndOffset(), p.HighWatermark()}
@@ -245,29 +245,29 @@ func (m *machines) finalCheck(l *load) {
 	if m.broken() == "" {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.log.logf("checked: %s", m.hist.counts())
+		m.logf("checked: %s", m.hist.counts())
 	}
 }
 
 // autopsy writes to the event log what the nodes hold after a rule was broken: the partitions' history in the metadata, and their logs.
-func (m *machines) autopsy(l *load) {
+func (m *machines) autopsy() {
 	if m.broken() == "" {
 		return
 	}
 	m.replicas(func(n *machineNode, p *replica.Partition) {
 		leader, epoch, self := p.Leader()
-		m.log.logf("node %d: %s-%d ends at %d, high watermark %d, epochs %v, leader %d of epoch %d (self %v), ISR %v, producers %+v", n.id, p.Topic(), p.Index(),
+		m.logf("node %d: %s-%d ends at %d, high watermark %d, epochs %v, leader %d of epoch %d (self %v), ISR %v, producers %+v", n.id, p.Topic(), p.Index(),
 			p.LogEndOffset(), p.HighWatermark(), p.Log().Epochs(), leader, epoch, self, p.InSync(), p.Log().ProducerStates())
 	})
-	for _, n := range m.nodes[:3] {
+	for _, n := range m.nodes[:m.voters] {
 		var out strings.Builder
 		if _, err := offline.Dump(&out, n.fs, metadataDir); err != nil {
-			m.log.logf("metadata of node %d: %v", n.id, err)
+			m.logf("metadata of node %d: %v", n.id, err)
 			continue
 		}
 		for line := range strings.Lines(out.String()) {
 			if strings.Contains(line, "Partition") || strings.Contains(line, "Broker") {
-				m.log.logf("metadata: %s", strings.TrimSpace(line))
+				m.logf("metadata: %s", strings.TrimSpace(line))
 			}
 		}
 		return
@@ -276,8 +276,9 @@ func (m *machines) autopsy(l *load) {
 
 // nodeFault does harm to the nodes.
 type nodeFault struct {
-	m *machines
-	l *load
+	m     *machines
+	topic string // which is to have its replicas before power may fail
+	l     *load  // nil: others write
 }
 
 // run does faults for a while and undoes all of them.
@@ -302,13 +303,13 @@ func (f *nodeFault) run() {
 		case 5, 6:
 			f.isolate(ctx, &wg, n, m.rnd.IntN(3), a)
 		case 7:
-			m.log.logf("line from node %d to node %d is cut", n.id, other.id)
+			m.logf("line from node %d to node %d is cut", n.id, other.id)
 			f.cut(ctx, &wg, [][2]string{{n.host(), other.host()}}, a)
 		case 8:
-			m.log.logf("connections of node %d break", n.id)
+			m.logf("connections of node %d break", n.id)
 			m.net.reset(n.host(), "")
 		case 9:
-			m.log.logf("the network is slow")
+			m.logf("the network is slow")
 			m.net.change(func() { m.net.delay, m.net.slow = 40*time.Millisecond, 0.1 })
 			f.later(ctx, &wg, a, func() { m.net.change(func() { m.net.delay, m.net.slow = lineDelay, 0 }) })
 		case 10:
@@ -323,7 +324,7 @@ func (f *nodeFault) run() {
 			perm := m.rnd.Perm(len(m.nodes))
 			wg.Go(func() { f.reassign(ctx, int32(pause)%loadPartitions, perm) })
 		case 13:
-			m.log.logf("restart storm")
+			m.logf("restart storm")
 			for _, c := range m.nodes {
 				wg.Go(func() { f.restart(ctx, c, kill, a) })
 			}
@@ -384,13 +385,13 @@ func (f *nodeFault) cut(ctx context.Context, wg *sync.WaitGroup, lines [][2]stri
 				delete(m.net.cut, x)
 			}
 		})
-		m.log.logf("lines are whole: %v", lines)
+		m.logf("lines are whole: %v", lines)
 	})
 }
 
 // isolate cuts a node off from the other nodes, one way or both; clients still reach it.
 func (f *nodeFault) isolate(ctx context.Context, wg *sync.WaitGroup, n *machineNode, way int, d time.Duration) {
-	f.m.log.logf("node %d is cut off: %s", n.id, [...]string{"both ways", "it hears nobody", "nobody hears it"}[way])
+	f.m.logf("node %d is cut off: %s", n.id, [...]string{"both ways", "it hears nobody", "nobody hears it"}[way])
 	var lines [][2]string
 	for _, o := range f.m.nodes {
 		if o == n {
@@ -419,7 +420,7 @@ func (f *nodeFault) powerLoss(ctx context.Context, n *machineNode, isTorn bool, 
 	m.net.change(func() { clear(m.net.cut) })
 	whole := func() bool {
 		for ctx.Err() == nil {
-			if m.whole(f.l) == "" {
+			if m.whole(f.topic) == "" {
 				return true
 			}
 			wait2(ctx, 100*time.Millisecond)
@@ -442,7 +443,7 @@ func (f *nodeFault) powerLoss(ctx context.Context, n *machineNode, isTorn bool, 
 
 // reassign moves a partition to three nodes.
 func (f *nodeFault) reassign(ctx context.Context, partition int32, perm []int) {
-	cl, err := f.l.client("operator")
+	cl, err := f.m.client("operator")
 	if err != nil {
 		return
 	}
@@ -452,9 +453,9 @@ func (f *nodeFault) reassign(ctx context.Context, partition int32, perm []int) {
 		to = append(to, int32(f.m.nodes[i].id))
 	}
 	var req kadm.AlterPartitionAssignmentsReq
-	req.Assign(f.l.topic, partition, to)
+	req.Assign(f.topic, partition, to)
 	short, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	_, err = kadm.NewClient(cl).AlterPartitionAssignments(short, req)
-	f.m.log.logf("move %s to %v: %v", f.l.tp(partition), to, err)
+	f.m.logf("move %s to %v: %v", tpName(f.topic, partition), to, err)
 }

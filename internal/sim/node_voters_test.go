@@ -20,7 +20,7 @@ func (n *machineNode) voter() quorum.Voter {
 
 // changeVoters adds a node to the voters of the quorum, or takes one of them out.
 func (f *nodeFault) changeVoters(ctx context.Context, n *machineNode) {
-	cl, err := f.l.client("operator")
+	cl, err := f.m.client("operator")
 	if err != nil {
 		return
 	}
@@ -33,7 +33,7 @@ func (f *nodeFault) changeVoters(ctx context.Context, n *machineNode) {
 	q.Topics = append(q.Topics, t)
 	quo, err := q.RequestWith(short, cl)
 	if err != nil || len(quo.Topics) != 1 || len(quo.Topics[0].Partitions) != 1 {
-		f.m.log.logf("describe the quorum: %v", err)
+		f.m.logf("describe the quorum: %v", err)
 		return
 	}
 	voters := quo.Topics[0].Partitions[0].CurrentVoters
@@ -45,9 +45,9 @@ func (f *nodeFault) changeVoters(ctx context.Context, n *machineNode) {
 		req := kmsg.NewPtrRemoveRaftVoterRequest()
 		req.VoterID, req.VoterDirectoryID = v.ID, v.Directory
 		if resp, err := req.RequestWith(short, cl); err != nil {
-			f.m.log.logf("remove voter %d: %v", v.ID, err)
+			f.m.logf("remove voter %d: %v", v.ID, err)
 		} else {
-			f.m.log.logf("remove voter %d: %v", v.ID, api.Code(resp.ErrorCode))
+			f.m.logf("remove voter %d: %v", v.ID, api.Code(resp.ErrorCode))
 		}
 		return
 	}
@@ -59,8 +59,8 @@ func (f *nodeFault) changeVoters(ctx context.Context, n *machineNode) {
 		req.Listeners = append(req.Listeners, l)
 	}
 	if resp, err := req.RequestWith(short, cl); err != nil {
-		f.m.log.logf("add voter %d: %v", v.ID, err)
+		f.m.logf("add voter %d: %v", v.ID, err)
 	} else {
-		f.m.log.logf("add voter %d: %v", v.ID, api.Code(resp.ErrorCode))
+		f.m.logf("add voter %d: %v", v.ID, api.Code(resp.ErrorCode))
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"milena/internal/api"
 	"milena/internal/config"
+	"milena/internal/controller"
 	"milena/internal/server"
 )
 
@@ -59,6 +60,9 @@ func (h *Configs) entries(kind int8, name string) ([]config.Entry, error) {
 			return nil, api.Errorf(api.InvalidTopicException, "Topic name is invalid: the empty string is not allowed")
 		}
 		if image.TopicByName(name) == nil {
+			if err := controller.CheckTopicName(name); err != nil {
+				return nil, err
+			}
 			return nil, &api.Error{Code: api.UnknownTopicOrPartition}
 		}
 		return node.DescribeTopic(image.Config(kind, name)), nil

@@ -49,7 +49,12 @@ func (h *Configs) check(res resource, changes []change) error {
 
 func (h *Configs) checkResource(res resource) error {
 	switch res.kind {
-	case config.ResourceTopic, config.ResourceClientMetrics, config.ResourceClusterMirror:
+	case config.ResourceClientMetrics, config.ResourceClusterMirror:
+		return nil
+	case config.ResourceTopic:
+		if res.name == "" {
+			return api.Errorf(api.InvalidRequest, "Default topic resources are not allowed.")
+		}
 		return nil
 	case config.ResourceGroup:
 		if res.name == "" {

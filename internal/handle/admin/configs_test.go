@@ -220,6 +220,7 @@ func TestDescribeConfigsErrors(t *testing.T) {
 	}{
 		{resource{config.ResourceTopic, "nope"}, api.UnknownTopicOrPartition, ""},
 		{resource{config.ResourceTopic, ""}, api.InvalidTopicException, "the empty string is not allowed"},
+		{resource{config.ResourceTopic, "bad/name"}, api.InvalidTopicException, ""},
 		{resource{config.ResourceBroker, "4"}, api.InvalidRequest, "Unexpected broker id, expected 3 or empty string, but received 4"},
 		{resource{config.ResourceBroker, "x"}, api.InvalidRequest, "Broker id must be an integer, but it is: x"},
 		{resource{config.ResourceBrokerLogger, ""}, api.InvalidRequest, "Broker id must not be empty"},
@@ -266,6 +267,7 @@ func TestRefusedByTheBroker(t *testing.T) {
 		{one(2, "t", "segment.bytes", set, nil), api.InvalidRequest, "Null value not supported for : segment.bytes"},
 		{one(2, "t", "segment.bytes", add, text("5")), api.InvalidConfig, "Can't APPEND to key segment.bytes because its type is not LIST."},
 		{one(2, "t", "segment.bytes", sub, text("5")), api.InvalidConfig, "Can't SUBTRACT to key segment.bytes because its type is not LIST."},
+		{one(2, "", "segment.bytes", set, text("1048576")), api.InvalidRequest, "Default topic resources are not allowed."},
 		{one(2, "t", "segment.bytes", 7, text("5")), api.InvalidRequest, "Unknown operation type 7"},
 		{one(4, "3", "node.id", set, text("4")), api.InvalidRequest, "Cannot update these configs dynamically: [node.id]"},
 		{one(4, "3", "message.max.bytes", set, text("-1")), api.InvalidRequest, "Value must be at least 0"},

@@ -11,6 +11,7 @@ import (
 	"milena/internal/api"
 	"milena/internal/ids"
 	"milena/internal/meta"
+	"milena/internal/metafollow"
 	"milena/internal/quorum"
 )
 
@@ -23,6 +24,8 @@ import (
 //	v15 the reader's id in a tagged field (KIP-903)
 //	v16 endpoints of the leader (KIP-951)
 //	v17 the reader's directory id (KIP-853)
+//
+// The quorum's generation is in a tagged field of ours: see metafollow.ErrRestored.
 
 // maxFetchWait bounds how long a fetch waits for records.
 const maxFetchWait = 30 * time.Second
@@ -69,6 +72,7 @@ func (c *Controller) fetch(ctx context.Context, r *ControllerRequest) kmsg.Respo
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
+	metafollow.SetGeneration(&resp.UnknownTags, c.o.Quorum.Status().Generation)
 	if id, e, ok := c.leaderEndpoint(); ok && r.Version >= 16 {
 		node := kmsg.NewFetchResponseBroker()
 		node.NodeID, node.Host, node.Port = id, e.Host, int32(e.Port)

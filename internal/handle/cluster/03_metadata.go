@@ -121,7 +121,7 @@ func (b *Broker) addTopics(ctx context.Context, req *kmsg.MetadataRequest, resp 
 			}
 			out := kmsg.NewMetadataResponseTopic()
 			out.TopicID, out.ErrorCode = t.TopicID, int16(api.UnknownTopicID)
-			out.AuthorizedOperations = m.topicOps
+			out.AuthorizedOperations = notAsked
 			resp.Topics = append(resp.Topics, out)
 		default:
 			names = append(names, *t.Topic)

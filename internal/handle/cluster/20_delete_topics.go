@@ -23,10 +23,10 @@ func (c *Controller) deleteTopics(ctx context.Context, r *ControllerRequest) kms
 	}
 	var topics []controller.DeleteTopic
 	for _, name := range req.TopicNames {
-		topics = append(topics, controller.DeleteTopic{Name: name, Internal: !r.Forwarded})
+		topics = append(topics, controller.DeleteTopic{Name: name, Internal: r.Own()})
 	}
 	for _, t := range req.Topics {
-		d := controller.DeleteTopic{ID: ids.UUID(t.TopicID), Internal: !r.Forwarded}
+		d := controller.DeleteTopic{ID: ids.UUID(t.TopicID), Internal: r.Own()}
 		if t.Topic != nil {
 			d.Name = *t.Topic
 		}

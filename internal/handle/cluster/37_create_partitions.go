@@ -19,7 +19,7 @@ func (c *Controller) createPartitions(ctx context.Context, r *ControllerRequest)
 	}
 	var topics []controller.MorePartitions
 	for _, t := range req.Topics {
-		m := controller.MorePartitions{Name: t.Topic, Count: t.Count, Internal: !r.Forwarded}
+		m := controller.MorePartitions{Name: t.Topic, Count: t.Count, Internal: r.Own()}
 		for _, a := range t.Assignment {
 			m.Assignments = append(m.Assignments, a.Replicas)
 		}

@@ -21,7 +21,7 @@ func (c *Controller) incrementalAlterConfigs(ctx context.Context, r *ControllerR
 	}
 	var resources []controller.AlterResource
 	for _, res := range req.Resources {
-		a := controller.AlterResource{Resource: resource(res.ResourceType, res.ResourceName), Internal: !r.Forwarded}
+		a := controller.AlterResource{Resource: resource(res.ResourceType, res.ResourceName), Internal: r.Own()}
 		for _, e := range res.Configs {
 			a.Changes = append(a.Changes, controller.ConfigChange{Key: e.Name, Op: controller.ConfigOp(e.Op), Value: e.Value})
 		}
@@ -47,7 +47,7 @@ func (c *Controller) alterConfigs(ctx context.Context, r *ControllerRequest) kms
 	}
 	var resources []controller.AlterResource
 	for _, res := range req.Resources {
-		a := controller.AlterResource{Resource: resource(res.ResourceType, res.ResourceName), Replace: true, Internal: !r.Forwarded}
+		a := controller.AlterResource{Resource: resource(res.ResourceType, res.ResourceName), Replace: true, Internal: r.Own()}
 		for _, e := range res.Configs {
 			a.Changes = append(a.Changes, controller.ConfigChange{Key: e.Name, Op: controller.SetConfig, Value: e.Value})
 		}

@@ -15,7 +15,9 @@ import (
 
 // updateFeatures answers UpdateFeatures (57, KIP-584) at the controller.
 //
-//	v1 kinds of upgrades and dry runs (KIP-778); v2 one answer for all updates (KIP-1022)
+// All updates are made or none; what can't be is the error of the answer as a whole, at every version as in Kafka.
+//
+//	v1 kinds of upgrades and dry runs (KIP-778); v2 success without a line for each update (KIP-1022)
 func (c *Controller) updateFeatures(ctx context.Context, r *ControllerRequest) kmsg.Response {
 	resp := kmsg.NewPtrUpdateFeaturesResponse()
 	req := kmsg.NewPtrUpdateFeaturesRequest()
@@ -41,25 +43,18 @@ func (c *Controller) updateFeatures(ctx context.Context, r *ControllerRequest) k
 		resp.ErrorCode, resp.ErrorMessage = codeAndMessage(err)
 		return resp
 	}
-	failed := slices.IndexFunc(errs, func(e *api.Error) bool { return e != nil })
-	if r.Version >= 2 {
-		if failed >= 0 {
-			msg := fmt.Sprintf("nothing was updated, since feature %s can't be: %s", updates[failed].Name, errs[failed].Message)
-			resp.ErrorCode, _ = c.topicCode(errs[failed])
-			resp.ErrorMessage = &msg
-		}
+	if failed := slices.IndexFunc(errs, func(e *api.Error) bool { return e != nil }); failed >= 0 {
+		msg := fmt.Sprintf("nothing was updated, since feature %s can't be: %s", updates[failed].Name, errs[failed].Message)
+		resp.ErrorCode, _ = c.topicCode(errs[failed])
+		resp.ErrorMessage = &msg
 		return resp
 	}
-	for i, u := range updates {
-		out := kmsg.NewUpdateFeaturesResponseResult()
-		out.Feature = u.Name
-		switch {
-		case errs[i] != nil:
-			out.ErrorCode, out.ErrorMessage = c.topicCode(errs[i])
-		case failed >= 0:
-			out.ErrorCode, out.ErrorMessage = codeAndMessage(api.Errorf(api.FeatureUpdateFailed, "nothing was updated, since feature %s can't be", updates[failed].Name))
+	if r.Version < 2 {
+		for _, u := range updates {
+			out := kmsg.NewUpdateFeaturesResponseResult()
+			out.Feature = u.Name
+			resp.Results = append(resp.Results, out)
 		}
-		resp.Results = append(resp.Results, out)
 	}
 	return resp
 }

@@ -34,15 +34,14 @@ func (b *Broker) describeCluster(_ context.Context, r *server.Request) {
 func (b *Broker) DescribeCluster(req *kmsg.DescribeClusterRequest, listener string) *kmsg.DescribeClusterResponse {
 	resp := kmsg.NewPtrDescribeClusterResponse()
 	resp.SetVersion(req.Version)
-	resp.ClusterID, resp.ControllerID = b.o.ClusterID, -1
-	resp.EndpointType = endpointBrokers
-	resp.ClusterAuthorizedOperations = notAsked
-	if req.IncludeClusterAuthorizedOperations {
-		resp.ClusterAuthorizedOperations = clusterOperations()
-	}
+	resp.ControllerID, resp.EndpointType, resp.ClusterAuthorizedOperations = -1, endpointBrokers, notAsked
 	if req.Version >= 1 && req.EndpointType != endpointBrokers {
 		resp.ErrorCode, resp.ErrorMessage = endpointError(req.EndpointType, "broker", "controllers")
 		return resp
+	}
+	resp.ClusterID = b.o.ClusterID
+	if req.IncludeClusterAuthorizedOperations {
+		resp.ClusterAuthorizedOperations = clusterOperations()
 	}
 	for br := range b.o.Image().Brokers() {
 		e, ok := br.Endpoint(listener)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -26,7 +27,7 @@ func (b *Broker) describeTopicPartitions(_ context.Context, r *server.Request) {
 func (b *Broker) DescribeTopicPartitions(req *kmsg.DescribeTopicPartitionsRequest, listener string) *kmsg.DescribeTopicPartitionsResponse {
 	resp := kmsg.NewPtrDescribeTopicPartitionsResponse()
 	resp.SetVersion(req.Version)
-	if req.Cursor != nil && req.Cursor.Partition < 0 {
+	if !validCursor(req) {
 		for _, t := range req.Topics {
 			out := kmsg.NewDescribeTopicPartitionsResponseTopic()
 			out.Topic, out.AuthorizedOperations, out.ErrorCode = &t.Topic, notAsked, int16(api.InvalidRequest)
@@ -65,6 +66,16 @@ func (b *Broker) DescribeTopicPartitions(req *kmsg.DescribeTopicPartitionsReques
 		}
 	}
 	return resp
+}
+
+// validCursor wants a partition that can be, and a topic that was asked for, if any was named.
+func validCursor(req *kmsg.DescribeTopicPartitionsRequest) bool {
+	c := req.Cursor
+	if c == nil {
+		return true
+	}
+	return c.Partition >= 0 && (len(req.Topics) == 0 ||
+		slices.ContainsFunc(req.Topics, func(t kmsg.DescribeTopicPartitionsRequestTopic) bool { return t.Topic == c.Topic }))
 }
 
 // describedNames are the topics asked for, or all, from the cursor's on.

@@ -50,7 +50,7 @@ func (l loop) Call(ctx context.Context, req kmsg.Request) (kmsg.Response, error)
 		}
 		msg = l.c.unwrap(ctx, env)
 	} else {
-		msg = l.c.apis[key](ctx, &ControllerRequest{Key: key, Version: version, Body: body, Principal: "User:ANONYMOUS"})
+		msg = l.c.apis[key](ctx, &ControllerRequest{Key: key, Version: version, Body: body, Principal: "User:ANONYMOUS", Node: true})
 	}
 	if msg == nil {
 		return nil, errors.New("the controller closed the connection")

@@ -30,9 +30,14 @@ type ControllerRequest struct {
 	// Principal is who asks: the client behind a forwarding broker, or the connection's own.
 	Principal string
 	// Forwarded: a broker passed it on in an Envelope, for a client. Otherwise it came
-	// directly, which counts as the cluster's own: guards are not asked.
+	// directly.
 	Forwarded bool
+	// Node: the connection is one of Milena's own nodes or tools, as far as it says so.
+	Node bool
 }
+
+// Own reports whether the cluster itself asks: guards are not.
+func (r *ControllerRequest) Own() bool { return !r.Forwarded && r.Node }
 
 // Decode decodes the body into m, whose version it sets. m may alias Body. The error is an
 // *api.Error with INVALID_REQUEST.
@@ -126,8 +131,9 @@ func (c *Controller) Register(t server.Table) {
 
 // serve runs an API on a goroutine of its own, since most wait for a commit.
 func (c *Controller) serve(ctx context.Context, r *server.Request, f ControllerAPI) {
+	name, _ := r.Conn.ClientSoftware()
 	req := &ControllerRequest{
-		Key: r.Key, Version: r.Version, Body: append([]byte(nil), r.Body...), Principal: r.Conn.Principal(),
+		Key: r.Key, Version: r.Version, Body: append([]byte(nil), r.Body...), Principal: r.Conn.Principal(), Node: name == api.SoftwareName,
 	}
 	go func() {
 		if msg := f(ctx, req); msg != nil {

@@ -107,6 +107,11 @@ func TestGuardsAreForClients(t *testing.T) {
 	if got := r.(*kmsg.CreatePartitionsResponse).Topics[0]; got.ErrorCode != int16(api.PolicyViolation) || got.ErrorMessage == nil || *got.ErrorMessage != "topic m belongs to a mirror" {
 		t.Errorf("for a client: %+v", got)
 	}
+	// It doesn't help to send it to the controller's own listener.
+	direct := n.ctl.apis[api.CreatePartitions](t.Context(), &ControllerRequest{Key: api.CreatePartitions, Version: 3, Body: req.AppendTo(nil)})
+	if got := direct.(*kmsg.CreatePartitionsResponse).Topics[0]; got.ErrorCode != int16(api.PolicyViolation) {
+		t.Errorf("for a client, directly: %+v", got)
+	}
 	r, err = loop{n.ctl}.Call(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)

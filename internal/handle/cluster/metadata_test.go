@@ -318,7 +318,7 @@ func TestDescribeCluster(t *testing.T) {
 	}
 	for kind, want := range map[int8]api.Code{2: api.MismatchedEndpointType, 9: api.UnsupportedEndpointType} {
 		req.EndpointType = kind
-		if got := b.DescribeCluster(req, "PLAIN"); got.ErrorCode != int16(want) {
+		if got := b.DescribeCluster(req, "PLAIN"); got.ErrorCode != int16(want) || got.ClusterID != "" {
 			t.Errorf("endpoint type %d: code %d, want %v", kind, got.ErrorCode, want)
 		}
 	}
@@ -386,7 +386,14 @@ func TestDescribeTopicPartitions(t *testing.T) {
 func TestDescribeTopicPartitionsBadCursor(t *testing.T) {
 	req := kmsg.NewPtrDescribeTopicPartitionsRequest()
 	req.Topics = []kmsg.DescribeTopicPartitionsRequestTopic{{Topic: "a"}}
-	req.Cursor = &kmsg.DescribeTopicPartitionsRequestCursor{Topic: "a", Partition: -1}
+	for _, cursor := range []kmsg.DescribeTopicPartitionsRequestCursor{{Topic: "a", Partition: -1}, {Topic: "zz"}, {Topic: ""}} {
+		req.Cursor = &cursor
+		badCursor(t, req)
+	}
+}
+
+func badCursor(t *testing.T, req *kmsg.DescribeTopicPartitionsRequest) {
+	t.Helper()
 	resp := still(t).DescribeTopicPartitions(req, "PLAIN")
 	if len(resp.Topics) != 1 || resp.Topics[0].ErrorCode != int16(api.InvalidRequest) || len(resp.Topics[0].Partitions) != 0 || resp.NextCursor != nil {
 		t.Errorf("%+v", resp)

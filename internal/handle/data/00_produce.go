@@ -182,6 +182,9 @@ func (w *produce) append(t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTop
 	if err != nil {
 		p.CountRejected(err, len(in.Records))
 		w.fail(t.Topic, t.TopicID, p, out, err)
+		if tellsStart(api.Code(out.ErrorCode)) {
+			out.LogStartOffset = p.Log().StartOffset()
+		}
 		return
 	}
 	if !info.Duplicate {
@@ -191,6 +194,16 @@ func (w *produce) append(t *kmsg.ProduceRequestTopic, in *kmsg.ProduceRequestTop
 	if w.req.Acks == -1 && !p.Committed(info.LastEpoch, info.LastOffset+1) {
 		w.waits = append(w.waits, ackWait{p: p, epoch: info.LastEpoch, offset: info.LastOffset + 1, out: out})
 	}
+}
+
+// tellsStart reports whether the answer to a refused batch has the log start, by which an idempotent producer of
+// older clients tells whether its records were deleted. It has, where the log itself looked at the records.
+func tellsStart(c api.Code) bool {
+	switch c {
+	case api.UnknownTopicOrPartition, api.NotLeaderOrFollower, api.MessageTooLarge, api.RecordListTooLarge, api.CorruptMessage, api.KafkaStorageError:
+		return false
+	}
+	return true
 }
 
 // checkBatch checks what the version allows: exactly one batch of the current
@@ -206,7 +219,7 @@ func checkBatch(records []byte, version int16) error {
 	case err != nil:
 		return &api.Error{Code: api.CorruptMessage, Message: err.Error(), Err: err}
 	case b == nil:
-		return api.Errorf(api.CorruptMessage, "%d bytes are no whole batch", len(records))
+		return api.Errorf(api.InvalidRecord, "a partition's records are exactly one batch, %d bytes are no whole one", len(records))
 	case len(b) != len(records):
 		return api.Errorf(api.InvalidRecord, "a partition's records are exactly one batch, %d bytes follow it", len(records)-len(b))
 	case b.Codec() == record.Zstd && version < 7:

@@ -62,7 +62,7 @@ func TestProduceRefusals(t *testing.T) {
 		"no records":          {produceRequest(1, name, 1, 0, nil), 12, api.InvalidRecord},
 		"empty records":       {produceRequest(1, name, 1, 0, []byte{}), 12, api.InvalidRecord},
 		"two batches":         {produceRequest(1, name, 1, 0, append(good(), good()...)), 12, api.InvalidRecord},
-		"cut batch":           {produceRequest(1, name, 1, 0, good()[:40]), 12, api.CorruptMessage},
+		"cut batch":           {produceRequest(1, name, 1, 0, good()[:40]), 12, api.InvalidRecord},
 		"wrong CRC":           {produceRequest(1, name, 1, 0, flip(good(), 70)), 12, api.CorruptMessage},
 		"magic 1":             {produceRequest(1, name, 1, 0, set(good(), 16, 1)), 12, api.InvalidRecord},
 		"control batch":       {produceRequest(1, name, 1, 0, batch(t, 1, func(o *record.BuilderOptions) { o.Control = true })), 12, api.InvalidRecord},
@@ -184,6 +184,9 @@ func TestIdempotentProduce(t *testing.T) {
 		p := send(step.epoch, step.seq, 2)
 		if api.Code(p.ErrorCode) != step.want || p.BaseOffset != step.base {
 			t.Fatalf("step %d: %v at %d, want %v at %d", i, api.Code(p.ErrorCode), p.BaseOffset, step.want, step.base)
+		}
+		if p.LogStartOffset != 0 { // told with errors, too: by it a producer knows whether its records were deleted
+			t.Fatalf("step %d: log start %d", i, p.LogStartOffset)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 // record with the highest timestamp (-3), the earliest local (-4, the
 // earliest, as nothing is tiered), the latest tiered (-5) and the earliest to
 // be uploaded (-6) offset (both unknown: -1), or the first record at or after
-// a time. A partition named twice is INVALID_REQUEST.
+// a time. A partition named twice is answered once, with INVALID_REQUEST.
 //
 // Version notes: 2 isolation level, 4 leader epochs, 5 OFFSET_NOT_AVAILABLE,
 // 6 flexible, 7 max timestamp (KIP-734), 8 and 9 tiered places (KIP-405,
@@ -48,12 +48,18 @@ func (h *Handlers) ListOffsets(_ context.Context, r *server.Request) {
 	for i := range req.Topics {
 		t, out := &req.Topics[i], &resp.Topics[i]
 		out.Topic = t.Topic
-		out.Partitions = make([]kmsg.ListOffsetsResponseTopicPartition, len(t.Partitions))
+		out.Partitions = make([]kmsg.ListOffsetsResponseTopicPartition, 0, len(t.Partitions))
 		for j := range t.Partitions {
-			p := &out.Partitions[j]
-			p.Partition, p.Timestamp, p.Offset, p.LeaderEpoch = t.Partitions[j].Partition, -1, -1, -1
+			id := part{t.Topic, t.Partitions[j].Partition}
+			times := seen[id]
+			if times == 0 {
+				continue // answered
+			}
+			out.Partitions = append(out.Partitions, kmsg.ListOffsetsResponseTopicPartition{Partition: id.partition, Timestamp: -1, Offset: -1, LeaderEpoch: -1})
+			p := &out.Partitions[len(out.Partitions)-1]
 			var err error
-			if seen[part{t.Topic, p.Partition}] > 1 {
+			if times > 1 {
+				seen[id] = 0
 				err = api.Errorf(api.InvalidRequest, "%s-%d is in the request twice", t.Topic, p.Partition)
 			} else {
 				err = h.listOffset(t.Topic, &t.Partitions[j], iso, r.Version, p)

@@ -16,7 +16,7 @@ import (
 // future one with its lag, and takes its place once it has everything. Naming
 // the directory where the replica is ends a move. A replica that this broker
 // doesn't have is REPLICA_NOT_AVAILABLE, and will be made in that directory if
-// the broker gets it. A move that is under way goes on after a restart.
+// the broker gets it; a partition that doesn't exist is UNKNOWN_TOPIC_OR_PARTITION. A move that is under way goes on after a restart.
 //
 // Version notes: 2 flexible.
 func (h *Handlers) AlterReplicaLogDirs(_ context.Context, r *server.Request) {
@@ -38,6 +38,9 @@ func (h *Handlers) AlterReplicaLogDirs(_ context.Context, r *server.Request) {
 			for _, p := range t.Partitions {
 				err := h.o.Replicas.MoveLog(t.Topic, p, req.Dirs[i].Dir)
 				c, _ := code(err)
+				if c == api.ReplicaNotAvailable && !h.exists(t.Topic, p) {
+					c = api.UnknownTopicOrPartition
+				}
 				if failed == api.NoError {
 					failed = c
 				}
@@ -47,4 +50,10 @@ func (h *Handlers) AlterReplicaLogDirs(_ context.Context, r *server.Request) {
 		}
 	}
 	reply(r, &resp, failed)
+}
+
+// exists reports whether a partition is anywhere in the cluster.
+func (h *Handlers) exists(topic string, partition int32) bool {
+	t := h.o.Image().TopicByName(topic)
+	return t != nil && partition >= 0 && int(partition) < len(t.Partitions)
 }

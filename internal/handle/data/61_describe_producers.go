@@ -6,6 +6,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/api"
+	"milena/internal/controller"
 	"milena/internal/replica"
 	"milena/internal/server"
 )
@@ -41,6 +42,9 @@ func (h *Handlers) DescribeProducers(_ context.Context, r *server.Request) {
 }
 
 func (h *Handlers) producers(topic string, partition int32) ([]kmsg.DescribeProducersResponseTopicPartitionActiveProducer, error) {
+	if err := controller.CheckTopicName(topic); err != nil {
+		return nil, err
+	}
 	p, err := h.o.Replicas.Get(topic, partition)
 	if err == nil {
 		err = p.CheckEpoch(replica.AnyEpoch)

@@ -131,7 +131,7 @@ func code(err error) (api.Code, *string) {
 // reported when it failed.
 func (h *Handlers) log(name, topic string, partition int32, err error) {
 	var coded *api.Error
-	if errors.As(err, &coded) && coded.Code != api.UnknownServerError {
+	if err == nil || errors.As(err, &coded) && coded.Code != api.UnknownServerError {
 		return
 	}
 	h.o.Logger.Error("request failed", "api", name, "topic", topic, "partition", partition, "error", err)

@@ -56,9 +56,11 @@ func TestListOffsets(t *testing.T) {
 	}
 	req := listOffsets(name, 0, -1)
 	req.Topics[0].Partitions = append(req.Topics[0].Partitions, req.Topics[0].Partitions[0])
-	for _, p := range call[*kmsg.ListOffsetsResponse](c, req, 7).Topics[0].Partitions {
-		wantCode(t, p.ErrorCode, api.InvalidRequest)
+	twice := call[*kmsg.ListOffsetsResponse](c, req, 7).Topics[0].Partitions
+	if len(twice) != 1 {
+		t.Fatalf("asked twice for one partition: %+v", twice)
 	}
+	wantCode(t, twice[0].ErrorCode, api.InvalidRequest)
 	req = listOffsets(name, 0, -1)
 	req.Topics[0].Partitions[0].CurrentLeaderEpoch = 3
 	wantCode(t, call[*kmsg.ListOffsetsResponse](c, req, 7).Topics[0].Partitions[0].ErrorCode, api.FencedLeaderEpoch)
@@ -232,8 +234,10 @@ func TestDescribeProducers(t *testing.T) {
 	b := batch(t, 3, func(o *record.BuilderOptions) { o.Producer = &record.Producer{ID: 7, Epoch: 2} })
 	call[*kmsg.ProduceResponse](c, produceRequest(1, name, 1, 0, b), 13)
 	req := kmsg.NewPtrDescribeProducersRequest()
-	req.Topics = append(req.Topics, kmsg.DescribeProducersRequestTopic{Topic: name, Partitions: []int32{0, 4}})
-	parts := call[*kmsg.DescribeProducersResponse](c, req, 0).Topics[0].Partitions
+	req.Topics = append(req.Topics, kmsg.DescribeProducersRequestTopic{Topic: name, Partitions: []int32{0, 4}}, kmsg.DescribeProducersRequestTopic{Topic: "bad/name", Partitions: []int32{0}})
+	topics := call[*kmsg.DescribeProducersResponse](c, req, 0).Topics
+	wantCode(t, topics[1].Partitions[0].ErrorCode, api.InvalidTopicException)
+	parts := topics[0].Partitions
 	wantCode(t, parts[0].ErrorCode, api.NoError)
 	wantCode(t, parts[1].ErrorCode, api.UnknownTopicOrPartition)
 	if len(parts[0].ActiveProducers) != 1 {

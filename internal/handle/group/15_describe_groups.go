@@ -78,6 +78,7 @@ func described(req *kmsg.DescribeGroupsRequest, d group.Description) kmsg.Descri
 	default:
 		msg := fmt.Sprintf("Group %s not found.", d.Group)
 		g.ErrorMessage = &msg
+		return g
 	}
 	if req.IncludeAuthorizedOperations {
 		g.AuthorizedOperations = allGroupOperations

@@ -277,7 +277,7 @@ func TestDescribeGroups(t *testing.T) {
 			t.Errorf("operations %b", d.AuthorizedOperations)
 		}
 		n := resp.Groups[1]
-		if n.State != "Dead" || (api.Code(n.ErrorCode) == api.GroupIDNotFound) != (v >= 6) || (n.ErrorMessage != nil) != (v >= 6) {
+		if n.State != "Dead" || (api.Code(n.ErrorCode) == api.GroupIDNotFound) != (v >= 6) || (n.ErrorMessage != nil) != (v >= 6) || v >= 6 && n.AuthorizedOperations != operationsNotAsked {
 			t.Errorf("unknown group: %+v", n)
 		}
 		req.IncludeAuthorizedOperations = false

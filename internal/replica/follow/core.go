@@ -219,7 +219,10 @@ func (c *Core) take(a *ask, rp *fetchwire.ResponsePartition, now time.Time) erro
 		return api.Errorf(rp.ErrorCode, "the leader answered %s", rp.ErrorCode.Name())
 	}
 	if d := rp.DivergingEpoch; d != nil && d.Epoch >= 0 {
-		_, err := a.t.p.TruncateDiverging(a.leader, a.epoch, d.Epoch, d.EndOffset)
+		to, err := a.t.p.TruncateDiverging(a.leader, a.epoch, d.Epoch, d.EndOffset)
+		if err == nil && to == a.part.FetchOffset && a.t.p.Log().LatestEpoch() == a.part.LastFetchedEpoch {
+			err = fmt.Errorf("%w: epoch %d up to %d, asked about epoch %d at %d", errNothingCut, d.Epoch, d.EndOffset, a.part.LastFetchedEpoch, to)
+		}
 		return err
 	}
 	return c.append(a, rp, now)
@@ -253,6 +256,9 @@ func (c *Core) append(a *ask, rp *fetchwire.ResponsePartition, now time.Time) er
 	t.lagged = len(buf) > 0
 	return nil
 }
+
+// errNothingCut says that the leader's log diverges where nothing is left here to cut: to ask again at once would be a loop.
+var errNothingCut = errors.New("the leader's log diverges from what isn't here")
 
 var errPartialBatch = errors.New("the answer holds no whole batch")
 

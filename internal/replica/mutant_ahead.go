@@ -1,0 +1,5 @@
+//go:build mutant_ahead
+
+package replica
+
+const mutant = "ahead"
