@@ -2,10 +2,12 @@ package mirroradm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -37,7 +39,7 @@ func (c *Client) Configs(ctx context.Context, mirror string) ([]Config, error) {
 		return nil, fmt.Errorf("the answer has %d mirrors instead of one", len(r.Resources))
 	}
 	if err := failure(r.Resources[0].ErrorCode, r.Resources[0].ErrorMessage); err != nil {
-		return nil, err
+		return nil, c.unknownType(ctx, err)
 	}
 	var out []Config
 	for _, x := range r.Resources[0].Configs {
@@ -75,8 +77,18 @@ func (c *Client) AlterConfigs(ctx context.Context, mirror string, set map[string
 	}
 	for _, x := range r.Resources {
 		if err := failure(x.ErrorCode, x.ErrorMessage); err != nil {
-			return err
+			return c.unknownType(ctx, err)
 		}
 	}
 	return nil
+}
+
+// unknownType tells a cluster that has no configs of mirrors, which calls them an invalid request, from one that refuses the request.
+func (c *Client) unknownType(ctx context.Context, err error) error {
+	if errors.Is(err, kerr.InvalidRequest) {
+		if _, none := c.List(ctx); errors.Is(none, ErrNoMirroring) {
+			return none
+		}
+	}
+	return err
 }

@@ -51,10 +51,25 @@ func (f CutFilter) match(c *Cut) bool {
 // listTimeout bounds how long a listing waits for one broker: it is most wanted while one of them is down.
 const listTimeout = 3 * time.Second
 
-// Cuts lists what is set aside, on every broker: by topic and partition, then in the order it was cut. A broker that can't be asked, or
-// doesn't answer within 3 s, is in the error, which leaves the others' valid.
+// BrokerError is why a broker could not tell something.
+type BrokerError struct {
+	Broker int32
+	Err    error
+}
+
+// Error implements error.
+func (e *BrokerError) Error() string { return fmt.Sprintf("broker %d: %v", e.Broker, e.Err) }
+
+// Unwrap is the reason.
+func (e *BrokerError) Unwrap() error { return e.Err }
+
+// ErrBrokerDown is why a broker that is registered and not alive can't tell anything.
+var ErrBrokerDown = errors.New("it is down")
+
+// Cuts lists what is set aside, on every broker: by topic and partition, then in the order it was cut. Of a broker that is down, can't be
+// asked, or doesn't answer within 3 s, a *[BrokerError] is joined in the error, which leaves the others' cuts valid.
 func (c *Client) Cuts(ctx context.Context, f CutFilter) ([]Cut, error) {
-	brokers, err := c.brokers(ctx)
+	brokers, down, err := c.registered(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +79,12 @@ func (c *Client) Cuts(ctx context.Context, f CutFilter) ([]Cut, error) {
 	var wg sync.WaitGroup
 	for i, b := range brokers {
 		wg.Go(func() {
-			answers[i], errs[i] = c.onBroker(ctx, b, &mirrormsg.MirrorCutsRequest{Operation: mirrormsg.ListCuts})
+			if answers[i], errs[i] = c.onBroker(ctx, b, &mirrormsg.MirrorCutsRequest{Operation: mirrormsg.ListCuts}); errs[i] != nil {
+				if ctx.Err() != nil {
+					errs[i] = fmt.Errorf("it did not answer within %s: %w", listTimeout, errs[i])
+				}
+				errs[i] = &BrokerError{b, errs[i]}
+			}
 		})
 	}
 	wg.Wait()
@@ -86,7 +106,35 @@ func (c *Client) Cuts(ctx context.Context, f CutFilter) ([]Cut, error) {
 	slices.SortFunc(out, func(a, b Cut) int {
 		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition), a.Created.Compare(b.Created), cmp.Compare(a.Broker, b.Broker), strings.Compare(a.File, b.File))
 	})
+	for _, b := range down {
+		errs = append(errs, &BrokerError{b, ErrBrokerDown})
+	}
 	return out, errors.Join(errs...)
+}
+
+// registered are the brokers that are alive, and those that the cluster knows and that are not. A cluster that doesn't tell of those
+// (before KIP-1073) has none.
+func (c *Client) registered(ctx context.Context) (alive, down []int32, err error) {
+	req := kmsg.NewPtrDescribeClusterRequest()
+	req.IncludeFencedBrokers = true
+	r, err := ask[*kmsg.DescribeClusterResponse](ctx, c, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.ErrorCode != 0 || r.Version < 2 {
+		alive, err = c.brokers(ctx)
+		return alive, nil, err
+	}
+	for _, b := range r.Brokers {
+		if b.IsFenced {
+			down = append(down, b.NodeID)
+		} else {
+			alive = append(alive, b.NodeID)
+		}
+	}
+	slices.Sort(alive)
+	slices.Sort(down)
+	return alive, down, nil
 }
 
 func (c *Client) brokers(ctx context.Context) ([]int32, error) {
@@ -112,14 +160,14 @@ func (c *Client) onBroker(ctx context.Context, broker int32, req *mirrormsg.Mirr
 	}
 	resp, err := cl.Broker(int(broker)).RetriableRequest(ctx, req)
 	if err != nil {
-		return nil, fmt.Errorf("broker %d: %w", broker, noMirroring(err))
+		return nil, noMirroring(err)
 	}
 	r, ok := resp.(*mirrormsg.MirrorCutsResponse)
 	if !ok {
-		return nil, fmt.Errorf("the answer of broker %d is a %T", broker, resp)
+		return nil, fmt.Errorf("its answer is a %T", resp)
 	}
 	if err := failure(r.ErrorCode, r.ErrorMessage); err != nil {
-		return nil, fmt.Errorf("broker %d: %w", broker, err)
+		return nil, err
 	}
 	return r, nil
 }
@@ -135,8 +183,9 @@ func (c *Client) PurgeCuts(ctx context.Context, cuts []Cut) error {
 	}
 	var errs []error
 	for b, req := range byBroker {
-		_, err := c.onBroker(ctx, b, req)
-		errs = append(errs, err)
+		if _, err := c.onBroker(ctx, b, req); err != nil {
+			errs = append(errs, &BrokerError{b, err})
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -151,7 +200,7 @@ func (c *Client) CutData(ctx context.Context, x Cut) iter.Seq2[[]byte, error] {
 		for pos := int64(0); ; {
 			r, err := c.onBroker(ctx, x.Broker, &mirrormsg.MirrorCutsRequest{Operation: mirrormsg.ReadCut, Names: []string{x.File}, Position: pos, MaxBytes: cutChunk})
 			if err != nil {
-				yield(nil, err)
+				yield(nil, &BrokerError{x.Broker, err})
 				return
 			}
 			if len(r.Data) == 0 || !yield(r.Data, nil) {

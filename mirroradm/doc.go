@@ -13,6 +13,10 @@
 //
 //	if errors.Is(err, mirroradm.UnknownClusterMirror) { … }
 //
+// Procedures that take both clusters are functions of two clients: [SurveySource] and [PlanVerify] look, [PlanSwitchover] and
+// [PlanFailback] look and then do; [StopAll] is a failover. Clients that are to reach a cluster whatever its fence says are made with
+// [Software].
+//
 // The calls between brokers (ReadMirrorStates, WriteMirrorStates, ReadMirrorOffsets, BumpLeaderEpochs) are not here: what an
 // operator needs of them is in Describe.
 package mirroradm

@@ -82,6 +82,8 @@ type surveyor struct {
 	name           string
 	out            *Survey
 
+	own map[string]string // the mirror's configs
+
 	topicsIn, topicsOut, groupsIn, groupsOut, configsOut config.Patterns
 
 	here      kadm.Metadata
@@ -91,6 +93,7 @@ type surveyor struct {
 
 // settings checks the mirror's configs as the controller will.
 func (s *surveyor) settings(own map[string]string) error {
+	s.own = own
 	for _, k := range slices.Sorted(maps.Keys(own)) {
 		if err := config.Validate(config.ResourceClusterMirror, s.name, k, own[k]); err != nil {
 			_, msg := api.CodeOf(err)
@@ -225,6 +228,9 @@ func (s *surveyor) destination(ctx context.Context) error {
 	ms, err := c.List(ctx)
 	if err != nil {
 		return err
+	}
+	if _, err := c.CheckSource(ctx, s.name, s.own); err != nil && !errors.Is(err, ErrNoMirroring) { // an older release can't try
+		s.problem("not every broker here reaches the source: %v", err)
 	}
 	s.inMirrors = map[string]string{}
 	for _, x := range ms {

@@ -70,3 +70,32 @@ func ExampleClient_DescribeWith() {
 	})
 	fmt.Println(mirrors, err)
 }
+
+// A planned switchover: what it will do, then what it did. After a failure Where says what state things are in.
+func ExamplePlanSwitchover() {
+	ctx := context.Background()
+	source, err := kgo.NewClient(kgo.SeedBrokers("kafka:9092"), kgo.MaxVersions(nil), mirroradm.Software())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer source.Close()
+	standby, err := kgo.NewClient(kgo.SeedBrokers("standby:9092"), kgo.MaxVersions(nil), mirroradm.Software())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer standby.Close()
+	s, err := mirroradm.PlanSwitchover(ctx, source, standby, "dr", mirroradm.SwitchoverOptions{
+		Reverse: map[string]string{"bootstrap.servers": "standby:9092"}, MaxLag: 1000,
+	})
+	if err != nil {
+		fmt.Println("nothing was changed:", err)
+		return
+	}
+	if err := s.Run(ctx, func(step mirroradm.SwitchoverStep) { fmt.Println(step.Name, step.Took, step.Note) }); err != nil {
+		fmt.Printf("%v; now %+v\n", err, s.Where(ctx))
+		return
+	}
+	fmt.Println(s.Lost())
+}

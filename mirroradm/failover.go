@@ -49,6 +49,8 @@ type Failover struct {
 	Weaker []string
 	// Include is what mirror.topics.include was: a failover empties it, so that nothing is found and started again.
 	Include string
+	// Fenced are topics whose writes a fence of this cluster refuses all the same: see Client.Unfence.
+	Fenced []string
 	// Warnings are what could not be done or found out beside the stops.
 	Warnings []error
 }
@@ -58,7 +60,11 @@ func (f *Failover) Done() bool {
 	return !slices.ContainsFunc(f.Partitions, func(p FailoverPartition) bool { return p.State != stopped })
 }
 
-const stopped = "STOPPED"
+// States by name.
+const (
+	stopped   = "STOPPED"
+	mirroring = "MIRRORING"
+)
 
 // StopAll fails a mirror over: it stops all its topics at once, whatever state they are in, and asks nothing of the source. A topic
 // with a partition whose log is being aligned with the source (LOG_TRUNCATION) can't be stopped; it is tried again until ctx ends.
@@ -195,21 +201,11 @@ func (f *failover) await(ctx context.Context) {
 	}
 }
 
-// undiscover empties mirror.topics.include: a source that comes back must not add topics to a mirror that was failed over.
+// undiscover keeps a source that comes back from adding topics to a mirror that was failed over.
 func (f *failover) undiscover(ctx context.Context, out *Failover) {
-	const key = "mirror.topics.include"
-	cs, err := f.c.Configs(ctx, f.mirror)
-	if err != nil {
+	was, err := f.c.undiscover(ctx, f.mirror)
+	if out.Include = was; err != nil {
 		out.Warnings = append(out.Warnings, err)
-		return
-	}
-	for _, x := range cs {
-		if x.Key == key && x.Value != nil && *x.Value != "" {
-			out.Include = *x.Value
-			if err := f.c.AlterConfigs(ctx, f.mirror, map[string]string{key: ""}); err != nil {
-				out.Warnings = append(out.Warnings, err)
-			}
-		}
 	}
 }
 
@@ -237,6 +233,15 @@ func (f *failover) report(ctx context.Context, out *Failover) {
 	}
 	adm := kadm.NewClient(f.cl)
 	all, _ := f.topics(ds[0].Partitions)
+	fenced, err := f.c.Fences(ctx, all...)
+	if err != nil && !errors.Is(err, ErrNoFence) {
+		out.Warnings = append(out.Warnings, err)
+	}
+	for _, t := range all {
+		if fenced[t] {
+			out.Fenced = append(out.Fenced, t)
+		}
+	}
 	starts, errStarts := adm.ListStartOffsets(ctx, all...)
 	topics, errTopics := adm.ListTopics(ctx, all...)
 	if err := errors.Join(errStarts, errTopics); err != nil && len(all) > 0 {

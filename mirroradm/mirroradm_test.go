@@ -162,3 +162,63 @@ func TestConfigs(t *testing.T) {
 		t.Errorf("asked %+v", req)
 	}
 }
+
+// answering is a cluster that answers by the kind of request.
+type answering func(req kmsg.Request) (kmsg.Response, error)
+
+func (a answering) Request(_ context.Context, req kmsg.Request) (kmsg.Response, error) { return a(req) }
+
+// A cluster without mirrors calls their configs an invalid request: the error says what it is, and leaves a real one alone.
+func TestConfigsWithoutMirroring(t *testing.T) {
+	for name, list := range map[string]error{"no mirroring": errors.New("broker is too old"), "a bad request": nil} {
+		c := NewClient(nil)
+		c.cl = answering(func(req kmsg.Request) (kmsg.Response, error) {
+			switch req.(type) {
+			case *kmsg.DescribeConfigsRequest:
+				return &kmsg.DescribeConfigsResponse{Resources: []kmsg.DescribeConfigsResponseResource{{ErrorCode: kerr.InvalidRequest.Code}}}, nil
+			case *kmsg.IncrementalAlterConfigsRequest:
+				return &kmsg.IncrementalAlterConfigsResponse{Resources: []kmsg.IncrementalAlterConfigsResponseResource{{ErrorCode: kerr.InvalidRequest.Code}}}, nil
+			}
+			return &mirrormsg.ListClusterMirrorsResponse{}, list
+		})
+		_, err := c.Configs(t.Context(), "m")
+		for _, err := range []error{err, c.AlterConfigs(t.Context(), "m", map[string]string{"a": "b"})} {
+			if errors.Is(err, ErrNoMirroring) != (list != nil) || errors.Is(err, kerr.InvalidRequest) != (list == nil) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+// A cluster that doesn't know the fence's config is told apart from one without fences, and nothing is changed there.
+func TestNoFence(t *testing.T) {
+	c := NewClient(nil)
+	var altered, known bool
+	value := "true"
+	c.cl = answering(func(req kmsg.Request) (kmsg.Response, error) {
+		switch req := req.(type) {
+		case *kmsg.DescribeConfigsRequest:
+			res := kmsg.DescribeConfigsResponseResource{ResourceName: "t"}
+			if known {
+				res.Configs = append(res.Configs, kmsg.DescribeConfigsResponseResourceConfig{Name: req.Resources[0].ConfigNames[0], Value: &value})
+			}
+			return &kmsg.DescribeConfigsResponse{Resources: []kmsg.DescribeConfigsResponseResource{res, {ResourceName: "none", ErrorCode: kerr.UnknownTopicOrPartition.Code}}}, nil
+		case *kmsg.IncrementalAlterConfigsRequest:
+			altered = true
+		case *kmsg.MetadataRequest:
+			return &kmsg.MetadataResponse{Brokers: []kmsg.MetadataResponseBroker{{NodeID: 1}}}, nil
+		}
+		return nil, errors.New("unexpected")
+	})
+	if _, err := c.Fence(t.Context(), "t"); !errors.Is(err, ErrNoFence) || altered {
+		t.Errorf("fence: %v", err)
+	}
+	if err := c.Redirect(t.Context(), time.Now()); !errors.Is(err, ErrNoFence) || altered {
+		t.Errorf("redirect: %v", err)
+	}
+	known = true
+	got, err := c.Fences(t.Context(), "t", "none")
+	if _, there := got["none"]; err != nil || !got["t"] || there {
+		t.Errorf("%v %v", got, err)
+	}
+}

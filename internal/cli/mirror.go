@@ -35,7 +35,7 @@ func (a *app) mirrorsCommand() *cobra.Command {
 			func(ctx context.Context, m *mirroradm.Client, name string, topics []string) ([]mirroradm.TopicResult, error) {
 				return m.Recover(ctx, name, topics)
 			}),
-		a.mirrorsList(), a.mirrorsDescribe(), a.mirrorsDelete(), a.mirrorsCut(), a.mirrorsVerify(), a.mirrorsFailover(), a.mirrorsConfigs(), a.mirrorsSkip())
+		a.mirrorsList(), a.mirrorsDescribe(), a.mirrorsDelete(), a.mirrorsCut(), a.mirrorsVerify(), a.mirrorsFailover(), a.mirrorsConfigs(), a.mirrorsSkip(), a.mirrorsFence(), a.mirrorsUnfence(), a.mirrorsSwitchover(), a.mirrorsFailback())
 }
 
 // mirrorAdmin runs f with a mirror admin client within the command's time-out.
@@ -43,18 +43,25 @@ func (a *app) mirrorAdmin(cmd *cobra.Command, f func(ctx context.Context, m *mir
 	return a.admin(cmd, func(ctx context.Context, adm *admin) error {
 		m := mirroradm.NewClient(adm.raw)
 		m.SetTimeout(min(time.Duration(a.timeout)*time.Millisecond, 30*time.Second))
-		err := f(ctx, m)
-		if errors.Is(err, mirroradm.ErrNoMirroring) {
-			return fmt.Errorf("the cluster at %s has no Cluster Mirroring: point --bootstrap-server at the cluster that is to hold the mirror", a.bootstrap)
-		}
-		return err
+		return a.noMirroring(f(ctx, m))
 	})
+}
+
+// noMirroring words an error of a cluster that has no mirroring, and leaves others alone.
+func (a *app) noMirroring(err error) error {
+	if errors.Is(err, mirroradm.ErrNoMirroring) {
+		return fmt.Errorf("the cluster at %s has no Cluster Mirroring: point --bootstrap-server at the cluster that is to hold the mirror", a.bootstrap)
+	}
+	return err
 }
 
 // mirrorHint says which mirror keeps a topic from being written to, if a write was refused for that; else it is empty.
 func (a *app) mirrorHint(ctx context.Context, cl *kgo.Client, topic string, err error) string {
 	if !isCode(err, "POLICY_VIOLATION") {
 		return ""
+	}
+	if hint := fenceHint(ctx, cl, topic); hint != "" {
+		return hint
 	}
 	ms, err := mirroradm.NewClient(cl).List(ctx)
 	if err != nil {
@@ -517,7 +524,7 @@ func (a *app) describeMirrors(ctx context.Context, m *mirroradm.Client, names []
 	if err != nil {
 		return err
 	}
-	aside := a.setAside(ctx, m)
+	aside, missing := a.setAside(ctx, m)
 	out := []mirrorJSON{}
 	t := table{header: []string{"MIRROR", "TOPIC", "PARTITION", "STATE", "SOURCE-OFFSET", "DESTINATION-OFFSET", "LAG", "LAST-ERROR"}}
 	for _, d := range ds {
@@ -543,9 +550,16 @@ func (a *app) describeMirrors(ctx context.Context, m *mirroradm.Client, names []
 		out = append(out, j)
 	}
 	if a.json {
-		return a.printJSON(map[string]any{"mirrors": out})
+		return a.printJSON(describedJSON(out, missing))
 	}
 	a.printf("%s", t.String())
+	for _, x := range missing {
+		if x.Broker == nil {
+			a.printf("What brokers have set aside isn't known: %s.\n", x.Error)
+		} else {
+			a.printf("What broker %d has set aside isn't known: %s.\n", *x.Broker, x.Error)
+		}
+	}
 	for _, d := range ds {
 		for _, w := range d.Weaker {
 			a.printf("Weaker than on the source: %s.\n", w)
@@ -558,6 +572,14 @@ func (a *app) describeMirrors(ctx context.Context, m *mirroradm.Client, names []
 		}
 	}
 	return nil
+}
+
+func describedJSON(mirrors []mirrorJSON, missing []unaskedJSON) map[string]any {
+	out := map[string]any{"mirrors": mirrors}
+	if len(missing) > 0 {
+		out["set_aside_unknown"] = missing
+	}
+	return out
 }
 
 func (a *app) mirrorsConfigs() *cobra.Command {

@@ -61,9 +61,35 @@ type setAsideJSON struct {
 	Bytes   int64 `json:"bytes"`
 }
 
-// setAside is how much is set aside, by mirror. A broker that can't be asked, or is of an older release, is left out.
-func (a *app) setAside(ctx context.Context, m *mirroradm.Client) map[string]*setAsideJSON {
-	cuts, _ := m.Cuts(ctx, mirroradm.CutFilter{})
+// unaskedJSON is a broker that could not tell what it has set aside.
+type unaskedJSON struct {
+	Broker *int32 `json:"broker"` // null: none could
+	Error  string `json:"error"`
+}
+
+// unasked are the brokers that an error of Cuts is about.
+func unasked(err error) []unaskedJSON {
+	var out []unaskedJSON
+	errs := []error{err}
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		errs = many.Unwrap()
+	}
+	for _, e := range errs {
+		var b *mirroradm.BrokerError
+		switch {
+		case e == nil:
+		case errors.As(e, &b):
+			out = append(out, unaskedJSON{&b.Broker, oneLine(rootCause(b.Err).Error())})
+		default:
+			out = append(out, unaskedJSON{nil, oneLine(e.Error())})
+		}
+	}
+	return out
+}
+
+// setAside is how much is set aside, by mirror, and which brokers could not tell.
+func (a *app) setAside(ctx context.Context, m *mirroradm.Client) (map[string]*setAsideJSON, []unaskedJSON) {
+	cuts, err := m.Cuts(ctx, mirroradm.CutFilter{})
 	out := map[string]*setAsideJSON{}
 	for _, c := range cuts {
 		if out[c.Mirror] == nil {
@@ -72,7 +98,7 @@ func (a *app) setAside(ctx context.Context, m *mirroradm.Client) map[string]*set
 		x := out[c.Mirror]
 		x.Files, x.Records, x.Bytes = x.Files+1, x.Records+c.Records, x.Bytes+c.Bytes
 	}
-	return out
+	return out, unasked(err)
 }
 
 type cutJSON struct {
@@ -132,12 +158,12 @@ func (a *app) cutDump() *cobra.Command {
 			"segments, which milena dump-log and Kafka's kafka-dump-log read.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
-				cuts, err := f.some(ctx, m)
-				if err != nil {
-					return err
+				cuts, missing := f.some(ctx, m)
+				if len(cuts) == 0 {
+					return missing
 				}
 				if raw != "" {
-					return a.dumpRaw(ctx, m, cuts, raw)
+					return errors.Join(a.dumpRaw(ctx, m, cuts, raw), missing)
 				}
 				w := bufio.NewWriter(a.env.Stdout)
 				for r, err := range m.CutRecords(ctx, cuts) {
@@ -146,7 +172,7 @@ func (a *app) cutDump() *cobra.Command {
 					}
 					writeCutJSON(w, &r)
 				}
-				return w.Flush()
+				return errors.Join(w.Flush(), missing)
 			})
 		},
 	}
@@ -249,7 +275,7 @@ func (a *app) cutReplay() *cobra.Command {
 const replayBatch = 1000
 
 func (a *app) replay(cmd *cobra.Command, m *mirroradm.Client, cuts []mirroradm.Cut, to string, uncommitted bool) (sent, left int, err error) {
-	cl, err := a.connect(cmd, kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(64<<20))
+	cl, err := a.connect(cmd, mirroradm.Software(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchMaxBytes(64<<20))
 	if err != nil {
 		return 0, 0, err
 	}

@@ -38,7 +38,7 @@ type surveyBrokerJSON struct {
 
 // dryRun looks at what a mirror would do. It fails if something that the mirror matches would not come over.
 func (a *app) dryRun(cmd *cobra.Command, name string, props map[string]string) error {
-	dst, err := a.connect(cmd)
+	dst, err := a.connect(cmd, mirroradm.Software())
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (a *app) dryRun(cmd *cobra.Command, name string, props map[string]string) e
 	}
 	defer src.Close()
 	s, err := mirroradm.SurveySource(ctx, src, dst, name, props)
-	if err != nil {
+	if err = a.noMirroring(err); err != nil {
 		return err
 	}
 	var bad []string

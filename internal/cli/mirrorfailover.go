@@ -38,7 +38,7 @@ func (a *app) mirrorsFailover() *cobra.Command {
 			if timeout <= 0 {
 				return usagef("--timeout must be above 0")
 			}
-			cl, err := a.connect(cmd)
+			cl, err := a.connect(cmd, mirroradm.Software())
 			if err != nil {
 				return err
 			}
@@ -46,7 +46,7 @@ func (a *app) mirrorsFailover() *cobra.Command {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			f, err := mirroradm.StopAll(ctx, cl, args[0])
-			if err != nil {
+			if err = a.noMirroring(err); err != nil {
 				return fmt.Errorf("mirror %s: %w", args[0], err)
 			}
 			for _, w := range f.Warnings {
@@ -123,8 +123,11 @@ func (a *app) printFailover(mirror string, f *mirroradm.Failover) error {
 				p.Topic, p.Partition, p.State, why, held, mirror, topicArgument(p.Topic)))
 		}
 	}
+	for _, t := range f.Fenced {
+		failed = append(failed, fmt.Errorf("topic %s takes no writes, since it is fenced here (milena.write.fence=true): milena mirrors unfence --topics %s", t, topicArgument(t)))
+	}
 	if a.json {
-		out := map[string]any{"mirror": mirror, "partitions": rows, "took_ms": f.Took.Milliseconds(), "complete": f.Done(), "topics_include_was": f.Include, "weaker": append([]string{}, f.Weaker...)}
+		out := map[string]any{"mirror": mirror, "fenced": list(f.Fenced), "partitions": rows, "took_ms": f.Took.Milliseconds(), "complete": f.Done(), "topics_include_was": f.Include, "weaker": append([]string{}, f.Weaker...)}
 		return errors.Join(a.printJSON(out), errors.Join(failed...))
 	}
 	a.printf("%s", t.String())
@@ -134,7 +137,7 @@ func (a *app) printFailover(mirror string, f *mirroradm.Failover) error {
 	if f.Include != "" {
 		a.printf("The mirror finds no more topics: mirror.topics.include was %s.\n", f.Include)
 	}
-	if f.Done() {
+	if f.Done() && len(f.Fenced) == 0 {
 		a.printf("All %d partitions of mirror %s take writes, after %s.\n", len(rows), mirror, f.Took.Round(time.Millisecond))
 	}
 	switch {

@@ -94,7 +94,7 @@ func (v *mirrorVerify) run(cmd *cobra.Command, mirror string) error {
 	if err != nil {
 		return err
 	}
-	dst, err := v.a.connect(cmd)
+	dst, err := v.a.connect(cmd, mirroradm.Software())
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (v *mirrorVerify) run(cmd *cobra.Command, mirror string) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), time.Duration(v.a.timeout)*time.Millisecond)
 	defer cancel()
 	src, err := v.connectSource(ctx, mirroradm.NewClient(dst), mirror)
-	if err != nil {
+	if err = v.a.noMirroring(err); err != nil {
 		return err
 	}
 	defer src.Close()
@@ -186,7 +186,7 @@ func openSource(ctx context.Context, props map[string]string) (*kgo.Client, erro
 	if err != nil {
 		return nil, usagef("source: %w", err)
 	}
-	cl, err := kgo.NewClient(conf.KgoOpts(nil)...)
+	cl, err := kgo.NewClient(append(conf.KgoOpts(nil), mirroradm.Software())...)
 	if err != nil {
 		return nil, err
 	}

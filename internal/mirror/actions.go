@@ -133,7 +133,7 @@ func (p *Partition) align() bool {
 	}
 	ctx, cancel := p.work(m.set().Client.RequestTimeout)
 	defer cancel()
-	last, known, err := p.commonEpoch(ctx, m)
+	last, shared, known, err := p.commonEpoch(ctx, m)
 	if err != nil {
 		return p.sourceFailed(ctx, m, err)
 	}
@@ -143,18 +143,24 @@ func (p *Partition) align() bool {
 	switch {
 	case known:
 		to = cutPoint(log.Epochs(), last, end)
+		if shared >= 0 { // what was written here behind the stop may have an epoch of before it
+			to = min(to, shared)
+		}
 	case end > start && !m.set().TruncateUnrelated[p.tp.topic]:
 		return p.fail(fmt.Errorf("the topic holds %d records here that do not come from this source: they would be cut to mirror it; "+
 			"name the topic in the mirror's config mirror.truncate.unrelated.topics to allow that", end-start), false)
 	case end > start:
 		to = 0
 	}
+	if known && mutant == "lmeskip" {
+		to = end
+	}
 	if to < end {
 		if err := p.rep.MayCut(p.mgr.waitsForAll(p.tp.topic)); err != nil {
 			p.wait(err)
 			return false
 		}
-		if err := p.cut(p.ctx, to, fmt.Sprintf("alignment with the source at last mirror epoch %d", last)); err != nil {
+		if err := p.cut(to, fmt.Sprintf("alignment with the source at last mirror epoch %d", last)); err != nil {
 			return p.fail(err, true)
 		}
 	}
@@ -177,64 +183,64 @@ func cutPoint(epochs []partlog.EpochEntry, last int32, end int64) int64 {
 	return end
 }
 
-// commonEpoch is the last mirror epoch up to which our log and the source's share their history: the higher of what the
-// source holds from mirroring us, and what we hold from mirroring it, in whichever mirror. known is false if neither holds
-// any. Whatever can't be answered is an error, never "none".
-func (p *Partition) commonEpoch(ctx context.Context, m *mirror) (last int32, known bool, err error) {
-	last, known, err = p.ownEpoch(ctx, m.set().SourceClusterID)
+// commonEpoch is the last mirror epoch up to which our log and the source's share their history, and the offset behind it (-1: not
+// known): the higher of what the source holds from mirroring us, and what we hold from mirroring it, in whichever mirror. known is
+// false if neither holds any. Whatever can't be answered is an error, never "none".
+func (p *Partition) commonEpoch(ctx context.Context, m *mirror) (last int32, shared int64, known bool, err error) {
+	last, shared, err = p.ownEpoch(ctx, m.set().SourceClusterID)
 	if err != nil {
-		return 0, false, err
+		return 0, -1, false, err
 	}
+	known = shared >= 0
 	own := p.mgr.opts.ClusterID
-	back, err := m.source.MirrorsFrom(ctx, own)
+	back, err := m.source.mirrorsFrom(ctx, own)
 	if err != nil {
-		return 0, false, fmt.Errorf("mirrors of the source: %w", err)
+		return 0, -1, false, fmt.Errorf("mirrors of the source: %w", err)
 	}
-	if len(back) == 0 {
-		return last, known, nil
+	if len(back.mirrors) == 0 {
+		return last, shared, known, nil
 	}
-	names := make([]string, 0, len(back))
-	for _, b := range back {
+	for _, b := range back.mirrors {
 		if slices.Contains(b.TopicNames, p.tp.topic) {
-			return 0, false, fmt.Errorf("%s %s: the source's mirror %s copies topic %s from this cluster; stop it there first",
+			return 0, -1, false, fmt.Errorf("%s %s: the source's mirror %s copies topic %s from this cluster; stop it there first",
 				loopWords, p.mirror, b.MirrorName, p.tp.topic)
 		}
-		names = append(names, b.MirrorName)
 	}
-	theirs, found, err := m.source.lastMirrorEpoch(ctx, names, p.tp, own)
+	theirs, offset, found, err := m.source.lastMirrorEpoch(ctx, back, p.tp, own)
 	if err != nil {
-		return 0, false, fmt.Errorf("last mirror epochs of the source: %w", err)
+		return 0, -1, false, fmt.Errorf("last mirror epochs of the source: %w", err)
 	}
-	if found && (!known || theirs > last) {
-		last, known = theirs, true
+	if found && (!known || laterStop(theirs, offset, last, shared)) {
+		last, shared, known = theirs, offset, true
 	}
-	return last, known, nil
+	return last, shared, known, nil
+}
+
+// laterStop reports whether a stop that captured an epoch and an offset came after another.
+func laterStop(epoch int32, offset int64, than int32, thanOffset int64) bool {
+	return epoch > than || epoch == than && offset > thanOffset
 }
 
 // loopWords are what tests of KIP-1279 look for.
 const loopWords = "Detected mirror loop for mirror"
 
-// ownEpoch is the highest last mirror epoch that stops of mirrors from the source cluster captured here for the partition.
-func (p *Partition) ownEpoch(ctx context.Context, source string) (last int32, known bool, err error) {
-	last = -1
-	note := func(st mirrorstate.Status) {
-		// An offset is there if and only if a log that was aligned was stopped, even if it held no batch.
-		if st.LastMirrorOffset >= 0 {
-			last, known = max(last, st.LastMirrorEpoch), true
-		}
-	}
-	note(p.status)
+// ownEpoch is the highest last mirror epoch, with its offset, that stops of mirrors from the source cluster captured here for the
+// partition. The offset is -1 if none did: it is there if and only if a log that was aligned was stopped, even if it held no batch.
+func (p *Partition) ownEpoch(ctx context.Context, source string) (last int32, offset int64, err error) {
+	last, offset = p.status.LastMirrorEpoch, p.status.LastMirrorOffset
 	for name, own := range p.mgr.image.Load().Configs(meta.ResourceClusterMirror) {
 		if name == p.mirror || own["mirror.source.cluster.id"] != source {
 			continue
 		}
 		st, err := p.mgr.opts.States.Read(ctx, mirrorstate.Key{Mirror: name, TopicID: p.key.TopicID, Partition: p.key.Partition}, -1)
 		if err != nil {
-			return -1, false, fmt.Errorf("last mirror epoch of mirror %s: %w", name, err)
+			return -1, -1, fmt.Errorf("last mirror epoch of mirror %s: %w", name, err)
 		}
-		note(st)
+		if st.LastMirrorOffset >= 0 && (offset < 0 || laterStop(st.LastMirrorEpoch, st.LastMirrorOffset, last, offset)) {
+			last, offset = st.LastMirrorEpoch, st.LastMirrorOffset
+		}
 	}
-	return last, known, nil
+	return last, offset, nil
 }
 
 // fencing raises the leader epoch above the source's (spec 7.6 EPOCH_FENCING).
@@ -306,32 +312,50 @@ func (p *Partition) bumpSoon(least int32) {
 // source. A failure is retried from the beginning; what was captured for this wish stays.
 func (p *Partition) stopping(topic *meta.Topic) bool {
 	p.unfetch()
+	if mutant == "lmelate" {
+		if err := p.closeLog(); err != nil {
+			return p.stopFailed(err)
+		}
+	}
 	if !p.captureLast(topic.MirrorChangeOffset) {
 		return false
 	}
 	if err := p.closeLog(); err != nil {
-		if p.ctx.Err() != nil {
-			return false
-		}
-		p.log.Warn("stopping the mirror partition failed, trying again", "error", err)
-		p.kickIn(stopRetry)
-		return false
+		return p.stopFailed(err)
 	}
 	return p.write(write{state: mirrormsg.Stopped})
+}
+
+// stopFailed has a stop tried again from its beginning.
+func (p *Partition) stopFailed(err error) bool {
+	if p.ctx.Err() == nil {
+		p.log.Warn("stopping the mirror partition failed, trying again", "error", err)
+		p.sawError(fmt.Errorf("stopping: %w", err))
+		p.kickIn(stopRetry)
+	}
+	return false
 }
 
 // stopRetry is the pause before a failed stop is tried again (spec 3.10).
 const stopRetry = 5 * time.Second
 
 // captureLast stores the last mirror epoch for a stop wish, once, before anything of the stop is appended. A log that was
-// not aligned since the last start keeps what an earlier stop stored.
+// not aligned since the last start keeps what an earlier stop stored, whichever mirror's it was: a failback is told by this one.
 func (p *Partition) captureLast(wish int64) bool {
 	if p.status.StopWish == wish {
 		return true
 	}
+	// What was mirrored counts once a leader after this one has it as well.
+	if err := p.awaitCommitted(p.rep.LogEndOffset()); err != nil {
+		return p.stopFailed(err)
+	}
 	c := capture{wish: wish, epoch: p.rep.Log().LatestEpoch(), offset: p.rep.LogEndOffset()}
 	if p.status.Previous == mirrormsg.LogTruncation || p.status.Previous == mirrormsg.Unknown && p.status.Error != "" {
-		c.epoch, c.offset = p.status.LastMirrorEpoch, p.status.LastMirrorOffset
+		source := p.mgr.image.Load().Config(meta.ResourceClusterMirror, p.mirror)["mirror.source.cluster.id"]
+		var err error
+		if c.epoch, c.offset, err = p.ownEpoch(p.ctx, source); err != nil {
+			return p.stopFailed(err)
+		}
 	}
 	return p.write(write{state: mirrormsg.Unknown, capture: &c})
 }
@@ -340,6 +364,13 @@ func (p *Partition) captureLast(wish int64) bool {
 func (p *Partition) closeLog() error {
 	if err := p.bump(p.ctx, p.rep.Log().LatestEpoch()); err != nil {
 		return err
+	}
+	done, err := p.isReset()
+	if err != nil {
+		return err
+	}
+	if done {
+		return p.awaitCommitted(p.rep.LogEndOffset())
 	}
 	now := time.Now().UnixMilli()
 	for _, s := range p.rep.Log().ProducerStates() {
@@ -355,20 +386,36 @@ func (p *Partition) closeLog() error {
 	if err != nil {
 		return fmt.Errorf("reset of the producers: %w", err)
 	}
-	return p.awaitCommitted(last)
+	return p.awaitCommitted(last.LastOffset + 1)
+}
+
+// isReset reports whether this stop has got to its end before, under whichever leader: the log ends with the reset of the producers.
+func (p *Partition) isReset() (bool, error) {
+	log := p.rep.Log()
+	end := log.EndOffset()
+	if p.status.LastMirrorOffset < 0 || end <= p.status.LastMirrorOffset || end <= log.StartOffset() {
+		return false, nil
+	}
+	last, err := batchAt(log, end-1)
+	if last == nil || err != nil {
+		return false, err
+	}
+	c, ok, err := last.Control()
+	return ok && c.Type == record.ControlMirrorPIDReset, err
 }
 
 func (p *Partition) appendControl(b record.Batch) (partlog.AppendInfo, error) {
 	return p.rep.Append(b, replica.AppendOptions{Origin: partlog.OriginCoordinator, Acks: -1, Epoch: replica.AnyEpoch})
 }
 
-// controlTimeout bounds the wait for the commit of control batches (spec 3.10).
+// controlTimeout bounds the wait for the commit of a stop's control batches (spec 3.10).
 const controlTimeout = 5 * time.Second
 
-// awaitCommitted waits until what was appended last is committed.
-func (p *Partition) awaitCommitted(last partlog.AppendInfo) error {
+// awaitCommitted waits until everything below end is committed.
+func (p *Partition) awaitCommitted(end int64) error {
 	done := make(chan error, 1)
-	cancel := p.rep.AwaitHW(last.LastEpoch, last.LastOffset+1, func(err error) { done <- err })
+	_, epoch, _ := p.rep.Leader()
+	cancel := p.rep.AwaitHW(epoch, end, func(err error) { done <- err })
 	timer := time.NewTimer(controlTimeout)
 	defer timer.Stop()
 	select {
@@ -376,7 +423,7 @@ func (p *Partition) awaitCommitted(last partlog.AppendInfo) error {
 		return err
 	case <-timer.C:
 		cancel()
-		return api.Errorf(api.RequestTimedOut, "control batch at offset %d was not committed in %s", last.LastOffset, controlTimeout)
+		return api.Errorf(api.RequestTimedOut, "the records below offset %d were not committed in %s", end, controlTimeout)
 	case <-p.ctx.Done():
 		cancel()
 		return p.ctx.Err()

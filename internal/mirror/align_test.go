@@ -31,6 +31,9 @@ type trio struct {
 	mu    sync.Mutex
 	deaf  map[string]bool // addresses that no node reaches
 	conns map[string][]net.Conn
+	// lose says what becomes of a write of a mirror state between brokers; nil: nothing is lost.
+	lose func(*mirrormsg.WriteMirrorStatesPartition) loss
+	lost int
 }
 
 // newTrio starts one; extra are configs as key, value, ...
@@ -56,13 +59,20 @@ func newTrio(t *testing.T, extra ...string) *trio {
 		Props: props, Dial: func(int32) client.Dialer { return c.dial },
 		Logger: func(id int32) *slog.Logger { return slog.New(slog.NewTextHandler(logs, nil)).With("node", id) },
 	})
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.nodes.Addrs()...), kgo.MaxVersions(nil), kgo.MetadataMinAge(10*time.Millisecond), kgo.ProducerLinger(10*time.Millisecond),
+	c.cluster = clientsOf(t, c.nodes, logs)
+	return c
+}
+
+// clientsOf are clients of several nodes, which it doesn't run.
+func clientsOf(t *testing.T, nodes *nodetest.Cluster, logs *logBuffer) *cluster {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(nodes.Addrs()...), kgo.MaxVersions(nil), kgo.MetadataMinAge(10*time.Millisecond), kgo.ProducerLinger(10*time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }), kgo.RetryTimeout(20*time.Second), kgo.RequestRetries(1000))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cl.Close)
-	c.cluster = &cluster{t: t, cl: cl, adm: kadm.NewClient(cl), mir: mirroradm.NewClient(cl), logs: logs}
+	c := &cluster{t: t, cl: cl, adm: kadm.NewClient(cl), mir: mirroradm.NewClient(cl), logs: logs}
 	c.adm.SetTimeoutMillis(5000)
 	return c
 }
@@ -80,6 +90,7 @@ func (c *trio) dial(ctx context.Context, network, addr string) (net.Conn, error)
 		c.mu.Lock()
 		c.conns[addr] = append(c.conns[addr], conn)
 		c.mu.Unlock()
+		conn = &lossyConn{Conn: conn, on: c}
 	}
 	return conn, err
 }

@@ -15,11 +15,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
+	"milena/internal/client"
 	"milena/internal/config"
 	"milena/internal/disk"
 	"milena/internal/node"
@@ -38,6 +40,8 @@ type cluster struct {
 	conf map[string]string
 	addr string // host:port, the same over restarts
 	logs *logBuffer
+	dial client.Dialer // nil: the network's
+	reg  *prometheus.Registry
 
 	n   *node.Node
 	cl  *kgo.Client
@@ -66,8 +70,14 @@ func (b *logBuffer) text() string {
 // newCluster makes a node with quick retries; extra are configs as key, value, ...
 func newCluster(t *testing.T, name string, extra ...string) *cluster {
 	t.Helper()
+	return newClusterOn(t, name, nil, extra...)
+}
+
+// newClusterOn is newCluster that dials with dial.
+func newClusterOn(t *testing.T, name string, dial client.Dialer, extra ...string) *cluster {
+	t.Helper()
 	mem := disk.NewMem(1)
-	c := &cluster{t: t, mem: mem, fs: mem, logs: &logBuffer{}, conf: map[string]string{
+	c := &cluster{t: t, mem: mem, fs: mem, logs: &logBuffer{}, dial: dial, conf: map[string]string{
 		"log.dirs": "/data", "milena.http.listen": "off", "log.dir.reserve.bytes": "0",
 		"offsets.topic.num.partitions": "1", "mirror.state.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "0",
 		"mirror.metadata.refresh.interval.ms": "100", "mirror.failed.retry.initial.backoff.ms": "20", "mirror.failed.retry.max.backoff.ms": "100",
@@ -103,11 +113,19 @@ func (c *cluster) start() {
 		c.t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(c.logs, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	c.n, err = node.Start(c.t.Context(), node.Options{Config: conf, FS: c.fs, Logger: log})
+	c.reg = prometheus.NewRegistry()
+	c.n, err = node.Start(c.t.Context(), node.Options{Config: conf, FS: c.fs, Logger: log, Dial: c.dial, Registry: c.reg})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.addr = c.n.Addr()
+	c.connect()
+}
+
+// connect makes clients of the node at addr.
+func (c *cluster) connect() {
+	c.t.Helper()
+	var err error
 	c.cl, err = kgo.NewClient(kgo.SeedBrokers(c.addr), kgo.MaxVersions(nil), kgo.MetadataMinAge(10*time.Millisecond), kgo.ProducerLinger(10*time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.RequestRetries(3), kgo.RecordRetries(10), kgo.ProducerBatchMaxBytes(32<<20))
 	if err != nil {
@@ -340,20 +358,7 @@ func (c *cluster) alterMirror(name string, cs ...kadm.AlterConfig) {
 // eventually waits until f returns nil.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatal(err)
-		}
-	}
+	peertest.Eventually(t, 30*time.Second, f)
 }
 
 func hasCode(err error, name string) bool {

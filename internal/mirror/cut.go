@@ -3,6 +3,7 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"milena/internal/coord/mirrorstate"
@@ -17,9 +18,9 @@ import (
 const clampTimeout = 5 * time.Second
 
 // cut truncates the partition to offset to, rounded down to the start of a batch, after it has set aside what lies above.
-// Below the log start nothing is left, and the log starts at to. Committed group offsets beyond the new end are taken back to
-// it. The caller keeps fetches away.
-func (p *Partition) cut(ctx context.Context, to int64, why string) error {
+// Below the log start nothing is left, and the log starts at to. Committed group offsets beyond the new end are taken
+// back to it by settled, which comes next: nothing waits for a coordinator here, with the target held. The caller keeps fetches away.
+func (p *Partition) cut(to int64, why string) error {
 	log := p.rep.Log()
 	start, end := log.StartOffset(), log.EndOffset()
 	if to >= end {
@@ -42,16 +43,10 @@ func (p *Partition) cut(ctx context.Context, to int64, why string) error {
 	if err := truncate(); err != nil {
 		return err
 	}
-	clamp, cancel := context.WithTimeout(ctx, clampTimeout)
-	defer cancel()
-	groups, err := p.mgr.opts.ClampOffsets(clamp, p.tp.topic, p.key.TopicID, p.tp.partition, to, log.LatestEpoch())
-	if err != nil {
-		p.log.Warn("committed offsets above the cut could not be taken back, trying again", "offset", to, "error", err)
-		p.clampTo.Store(to)
-	}
+	p.clampTo.Store(to)
 	p.mgr.metrics.cutRecords.WithLabelValues(p.mirror).Add(float64(end - from))
 	p.log.Warn("mirror partition was cut", "reason", why, "offset", to, "end", end, "records", end-from,
-		"set_aside", aside.Records, "bytes", aside.Bytes, "file", aside.Name, "groups", groups)
+		"set_aside", aside.Records, "bytes", aside.Bytes, "file", aside.Name)
 	return nil
 }
 
@@ -84,7 +79,7 @@ func (p *Partition) converged(all bool) bool {
 }
 
 // settled reports whether a cut is over: the replicas agree, and no group has committed more than there is.
-func (p *Partition) settled(all bool) bool { return p.converged(all) && p.clamped() }
+func (p *Partition) settled(all bool) bool { return p.clamped() && p.converged(all) }
 
 // clampPatience is how long a partition waits for the coordinators of groups before it goes on without.
 const clampPatience = time.Minute
@@ -154,24 +149,30 @@ func batchStart(log *partlog.Log, off int64) (int64, error) {
 	if off >= log.EndOffset() {
 		return off, nil
 	}
+	b, err := batchAt(log, off)
+	if b == nil || err != nil {
+		return off, err
+	}
+	return min(off, b.BaseOffset()), nil
+}
+
+// batchAt is a copy of the batch that holds off, or the first after it; nil if there is none.
+func batchAt(log *partlog.Log, off int64) (record.Batch, error) {
 	info, err := log.Read(off, 1, log.EndOffset(), true)
 	if err != nil {
-		return off, err
+		return nil, err
 	}
 	defer info.Release()
 	for _, s := range info.Spans {
 		buf, err := s.Bytes()
 		if err != nil {
-			return off, err
+			return nil, err
 		}
 		for b, err := range record.Batches(buf) {
-			if err != nil {
-				return off, err
-			}
-			return min(off, b.BaseOffset()), nil
+			return slices.Clone(b), err
 		}
 	}
-	return off, nil
+	return nil, nil
 }
 
 // expireInterval is how often it is looked whether what cuts set aside was kept long enough.

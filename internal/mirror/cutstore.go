@@ -162,7 +162,7 @@ const recent = time.Hour
 // durable. c says whose they are; the result has the rest, and no name if there was nothing new.
 func (s *cutStore) add(log *partlog.Log, id ids.UUID, from, end int64, c Cut) (Cut, error) {
 	now := time.Now()
-	c.Version, c.TopicID, c.First, c.End, c.CreatedMs, c.Dir = cutVersion, id.String(), from, end, now.UnixMilli(), filepath.Dir(log.Dir())
+	c.complete(log, id, from, end, now)
 	if from >= end {
 		return c, nil
 	}
@@ -170,13 +170,7 @@ func (s *cutStore) add(log *partlog.Log, id ids.UUID, from, end int64, c Cut) (C
 	if err != nil {
 		return c, err
 	}
-	dir := filepath.Join(c.Dir, cutDir)
-	if err := s.fs.Mkdir(dir); err != nil {
-		return c, err
-	}
-	c.Name = fmt.Sprintf("v1.%s-%d-%020d-%019d.log", c.TopicID, c.Partition, from, now.UnixNano())
-	path := filepath.Join(dir, c.Name)
-	f, err := s.fs.Create(path)
+	f, path, err := s.create(&c, now)
 	if err != nil {
 		return c, err
 	}
@@ -195,10 +189,50 @@ func (s *cutStore) add(log *partlog.Log, id ids.UUID, from, end int64, c Cut) (C
 	if err != nil {
 		return c, errors.Join(err, s.fs.Remove(path))
 	}
-	s.mu.Lock()
-	s.cuts[c.Name] = c
-	s.mu.Unlock()
+	s.hold(c)
 	return c, nil
+}
+
+// complete says of which log and when.
+func (c *Cut) complete(log *partlog.Log, id ids.UUID, first, end int64, now time.Time) {
+	c.Version, c.TopicID, c.First, c.End, c.CreatedMs, c.Dir = cutVersion, id.String(), first, end, now.UnixMilli(), filepath.Dir(log.Dir())
+}
+
+// create names and opens a file for what is set aside, which doesn't count yet.
+func (s *cutStore) create(c *Cut, now time.Time) (f disk.File, path string, err error) {
+	dir := filepath.Join(c.Dir, cutDir)
+	if err := s.fs.Mkdir(dir); err != nil {
+		return nil, "", err
+	}
+	c.Name = fmt.Sprintf("v1.%s-%d-%020d-%019d.log", c.TopicID, c.Partition, c.First, now.UnixNano())
+	path = filepath.Join(dir, c.Name)
+	f, err = s.fs.Create(path)
+	return f, path, err
+}
+
+// hold lists a file that counts.
+func (s *cutStore) hold(c Cut) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cuts[c.Name] = c
+}
+
+// gap keeps that the offsets from first up to end of a partition are missing, as a file of no records.
+func (s *cutStore) gap(log *partlog.Log, id ids.UUID, first, end int64, c Cut) error {
+	now := time.Now()
+	c.complete(log, id, first, end, now)
+	f, path, err := s.create(&c, now)
+	if err != nil {
+		return err
+	}
+	if err = f.Close(); err == nil {
+		err = s.vouch(path, &c)
+	}
+	if err != nil {
+		return errors.Join(err, s.fs.Remove(path))
+	}
+	s.hold(c)
+	return nil
 }
 
 // vouch makes a file that is synced count.

@@ -11,8 +11,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/disk"
+	"milena/internal/fetchwire"
 	"milena/internal/record"
 	"milena/mirroradm"
 )
@@ -79,7 +81,9 @@ func TestSourceLogStart(t *testing.T) {
 }
 
 // D13: "A mirror append ignores max.message.bytes; mirror.fetch.max.bytes never blocks a bigger first batch".
-func TestLargeBatch(t *testing.T) {
+//
+// 173. A batch of 8 MiB, above the destination's max.message.bytes and the fetch limits, is mirrored.
+func TestScenario173(t *testing.T) {
 	src, dst := pair(t)
 	src.topic("big", 1, "max.message.bytes", "20000000")
 	value := make([]byte, 8<<20)
@@ -146,6 +150,66 @@ func TestDamagedBatch(t *testing.T) {
 	}
 	dst.awaitEnd("t", 0, 10)
 	dst.same(src, "t", 0, 0)
+}
+
+// 174. One flipped byte in a source batch on the wire and on the source's disk: first refetched, then FAILED with the offset; skip continues
+// behind it and the gap is shown.
+func TestScenario174(t *testing.T) {
+	f := newFake(t, 1)
+	f.add(1, 3)
+	f.add(1, 2)
+	f.add(1, 1)
+	flips, flip := 2, int64(0) // as often, the batch at that offset
+	f.set(func() {
+		f.fetch = func(q *kmsg.FetchRequestTopicPartition) *fetchwire.ResponsePartition {
+			if q.FetchOffset != flip || flips == 0 {
+				return nil
+			}
+			flips--
+			p := fetchwire.NewResponsePartition(q.Partition)
+			p.HighWatermark = f.end()
+			for _, b := range f.batches {
+				if b.LastOffset() < flip {
+					continue
+				}
+				if b.BaseOffset() == flip {
+					b = bytes.Clone(b)
+					b[len(b)-1] ^= 1
+				}
+				p.Records = append(p.Records, record.MemSpan(b))
+			}
+			return &p
+		}
+	})
+	b := mirrorOf(t, f)
+	b.awaitEnd("t", 0, 6)
+	if strings.Contains(b.logs.text(), "to=FAILED") {
+		t.Error("a byte that flipped on the wire failed the partition")
+	}
+	f.set(func() { flips, flip = 1<<30, 6 })
+	f.add(1, 2)
+	f.add(1, 1)
+	p := b.await("m", "t", 0, func(p mirroradm.Partition) bool { return p.State == "FAILED" && p.RetryAttempt == -1 })
+	if !strings.Contains(p.LastError, "offset 6 ") {
+		t.Errorf("reason: %s", p.LastError)
+	}
+	if err := b.mir.AlterConfigs(t.Context(), "m", map[string]string{"mirror.skip.batches": "t:0:6"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { // the config is known everywhere a moment later
+		if _, err := b.mir.Recover(t.Context(), "m", []string{"t"}); err != nil {
+			return err
+		}
+		if end := b.end("t", 0); end != 9 {
+			return fmt.Errorf("the log ends at %d", end)
+		}
+		return nil
+	})
+	cuts, err := b.mir.Cuts(t.Context(), mirroradm.CutFilter{})
+	if err != nil || len(cuts) != 1 || cuts[0].First != 6 || cuts[0].End != 8 || !strings.Contains(cuts[0].Reason, "gap: ") {
+		t.Errorf("gaps: %+v, %v", cuts, err)
+	}
+	b.holds("t", "v0", "v1", "v2", "v0", "v1", "v0", "v0")
 }
 
 // D14: "milena mirrors skip continues behind it and records a gap": by the config mirror.skip.batches and a recover. The batches before

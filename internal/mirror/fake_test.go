@@ -3,6 +3,7 @@ package mirror_test
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
 	"strconv"
 	"sync"
@@ -45,6 +46,12 @@ type fake struct {
 
 func newFake(t *testing.T, node int32) *fake {
 	t.Helper()
+	return newFakeWith(t, node, api.Milena, nil)
+}
+
+// newFakeWith is newFake that serves more, mirror APIs by the numbers of points.
+func newFakeWith(t *testing.T, node int32, points api.CodePoints, more server.Table) *fake {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +64,7 @@ func newFake(t *testing.T, node int32) *fake {
 			r.Reply(server.Response{Msg: kmsg.NewPtrListGroupsResponse()})
 		},
 	}
+	maps.Copy(table, more)
 	table[api.ApiVersions] = func(_ context.Context, r *server.Request) {
 		if r.UnsupportedVersion {
 			r.Reply(server.VersionsFallback())
@@ -65,14 +73,14 @@ func newFake(t *testing.T, node int32) *fake {
 		resp := kmsg.NewPtrApiVersionsResponse()
 		// franz-go takes a broker that lists no Produce for one that told no versions, and sends it what it doesn't serve.
 		resp.ApiKeys = append(resp.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: int16(api.Produce), MaxVersion: 3})
-		for _, v := range table.APIs(api.Milena) {
+		for _, v := range table.APIs(points) {
 			k := kmsg.NewApiVersionsResponseApiKey()
 			k.ApiKey, k.MinVersion, k.MaxVersion = v.Key, v.Min, v.Max
 			resp.ApiKeys = append(resp.ApiKeys, k)
 		}
 		r.Reply(server.Response{Msg: resp})
 	}
-	srv, err := server.New(server.Options{Listeners: []server.Listener{{Listener: ln, Name: "PLAINTEXT", Protocol: "PLAINTEXT"}}, Table: func(string) server.Table { return table },
+	srv, err := server.New(server.Options{Listeners: []server.Listener{{Listener: ln, Name: "PLAINTEXT", Protocol: "PLAINTEXT"}}, Table: func(string) server.Table { return table }, CodePoints: points,
 		Logger: slog.New(slog.NewTextHandler(logs, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)

@@ -150,7 +150,7 @@ func (f *fetcher) takePartition(ctx context.Context, t *target, rp *fetchwire.Re
 		return
 	}
 	if d := rp.DivergingEpoch; d != nil && d.Epoch >= 0 {
-		if !f.diverges(ctx, t, d.Epoch, d.EndOffset) {
+		if !f.diverges(t, d.Epoch, d.EndOffset) {
 			f.backOff(t)
 		}
 		return
@@ -160,6 +160,7 @@ func (f *fetcher) takePartition(ctx context.Context, t *target, rp *fetchwire.Re
 		return
 	}
 	if err != nil {
+		t.p.behindSource(rp.HighWatermark, now) // which grows, whatever becomes of the records
 		f.appendError(t, err)
 		return
 	}
@@ -255,6 +256,7 @@ func behind(buf []byte, end int64) int64 {
 var (
 	errStaleMetadata = errors.New("the source's leader changed")
 	errPartialBatch  = errors.New("the answer holds no whole batch")
+	errOldFormat     = errors.New("the source keeps records in a message format before Kafka 0.11, which carries no leader epochs and is not mirrored: have them written again there, or begin behind them")
 )
 
 // wholeBatches returns the batches of an answer without a cut last one, and the highest epoch among them (-1 if there is
@@ -268,13 +270,17 @@ func wholeBatches(spans []record.Span) ([]byte, int32, error) {
 		return nil, -1, err
 	}
 	epoch, end := int32(-1), 0
-	for end+record.HeaderSize <= len(buf) {
+	const magicEnd = 17 // in all formats
+	for end+magicEnd <= len(buf) {
 		b := record.Batch(buf[end:])
 		n := b.Len()
-		if n < record.HeaderSize && end > 0 {
-			break // what comes before it first; then it is the first
-		}
-		if n < record.HeaderSize {
+		if old := b.Magic() == 0 || b.Magic() == 1; old || n < record.HeaderSize {
+			switch {
+			case end > 0:
+				return buf[:end], epoch, nil // what comes before it first; then it is the first
+			case old:
+				return nil, -1, fmt.Errorf("%w (format %d)", errOldFormat, b.Magic())
+			}
 			return nil, -1, fmt.Errorf("%w: a batch says it has %d bytes", partlog.ErrCorrupt, n)
 		}
 		if n > int64(len(buf)-end) {
@@ -298,7 +304,7 @@ func (f *fetcher) appendError(t *target, err error) {
 		t.finish(outcome{kind: outcomeFence, err: err, epoch: t.highest})
 	case errors.Is(err, errStaleMetadata):
 		f.fail(t, err, true)
-	case errors.Is(err, partlog.ErrCorrupt), errors.Is(err, errPartialBatch):
+	case errors.Is(err, partlog.ErrCorrupt), errors.Is(err, errPartialBatch), errors.Is(err, errOldFormat):
 		f.corrupt(t, err)
 	case errors.As(err, &coded) && (coded.Code == api.KafkaStorageError || coded.Code == api.NotLeaderOrFollower):
 		// A full or failed directory, or a leader change under way: nothing is lost by waiting.
@@ -322,13 +328,23 @@ func (f *fetcher) corrupt(t *target, err error) {
 		return
 	}
 	if f.m.set().Skip[skipKey(t.key, end)] && t.behind > end {
-		f.log.Warn("a damaged batch of the source is skipped, as mirror.skip.batches says: its offsets are a gap", "topic", t.key.topic,
-			"partition", t.key.partition, "offset", end, "next", t.behind)
-		f.m.mgr.metrics.gaps.WithLabelValues(f.m.name).Add(float64(t.behind - end))
+		f.gap(t, end, t.behind, "a damaged batch of the source is skipped, as mirror.skip.batches says")
 		t.skipTo, t.corrupt = t.behind, 0
 		return
 	}
 	f.fail(t, fmt.Errorf("the batch at offset %d of the source failed its check in %d fetches: %w", end, corruptFetches, err), false)
+}
+
+// gap tells of offsets that the mirror goes on without: it is logged, counted, and kept for describe.
+func (f *fetcher) gap(t *target, from, to int64, why string) {
+	f.log.Warn("records are missing", "why", why, "topic", t.key.topic, "partition", t.key.partition, "from", from, "to", to, "records", to-from)
+	f.m.mgr.metrics.gaps.WithLabelValues(f.m.name).Add(float64(to - from))
+	_, epoch, _ := t.rep.Leader()
+	err := f.m.mgr.cuts.gap(t.rep.Log(), t.p.key.TopicID, from, to, Cut{Mirror: f.m.name, Topic: t.key.topic, Partition: t.key.partition,
+		LeaderEpoch: epoch, Reason: fmt.Sprintf("gap: %s; %d records are missing", why, to-from)})
+	if err != nil {
+		f.log.Error("a gap could not be kept for describe", "topic", t.key.topic, "partition", t.key.partition, "error", err)
+	}
 }
 
 func (f *fetcher) backOff(t *target) { t.until = time.Now().Add(f.m.set().FetchBackoff) }
@@ -399,7 +415,7 @@ func (f *fetcher) outOfRange(ctx context.Context, t *target) error {
 	own := t.rep.LogEndOffset()
 	switch {
 	case own > end:
-		f.cut(ctx, t, end, fmt.Sprintf("the source ends at offset %d, below our end %d", end, own))
+		f.cut(t, end, fmt.Sprintf("the source ends at offset %d, below our end %d", end, own))
 	case own < start:
 		var cutErr error
 		if !t.take(func() { cutErr = t.rep.TruncateFullyAndStartAt(start) }) {
@@ -408,9 +424,7 @@ func (f *fetcher) outOfRange(ctx context.Context, t *target) error {
 		if cutErr != nil {
 			return cutErr
 		}
-		f.log.Warn("the source's retention overtook the mirror: records are missing", "topic", t.key.topic, "partition", t.key.partition,
-			"from", own, "to", start, "records", start-own)
-		f.m.mgr.metrics.gaps.WithLabelValues(f.m.name).Add(float64(start - own))
+		f.gap(t, own, start, "the source's retention overtook the mirror")
 	default:
 		f.backOff(t) // both ends moved meanwhile
 	}

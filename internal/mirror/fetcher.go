@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +36,8 @@ type fetcher struct {
 	conn    *peer.Conn
 	session session
 	empty   bool // the last answer had no data: the next request asks for less
+	// down is when the connection began to fail, zero while it does not.
+	down time.Time
 }
 
 func newFetcher(m *mirror, addr string) *fetcher {
@@ -99,13 +103,14 @@ func (f *fetcher) run(ctx context.Context) {
 		targets := f.live()
 		if len(targets) == 0 {
 			f.session.reset()
+			f.down = time.Time{}
 			if !f.sleep(ctx, idleFetcher) && ctx.Err() == nil && f.end() {
 				return
 			}
 			continue
 		}
 		if err := f.connect(ctx); err != nil {
-			f.failAll(ctx, targets, fmt.Errorf("connection to source broker %s: %w", f.addr, err))
+			f.trouble(ctx, targets, fmt.Errorf("connection to source broker %s: %w", f.addr, err))
 			continue
 		}
 		ready, pause := f.ready(targets, time.Now())
@@ -115,7 +120,57 @@ func (f *fetcher) run(ctx context.Context) {
 		}
 		if err := f.round(ctx, ready); err != nil {
 			f.hangUp()
-			f.failAll(ctx, ready, fmt.Errorf("source broker %s: %w", f.addr, err))
+			f.trouble(ctx, targets, fmt.Errorf("source broker %s: %w", f.addr, err))
+			continue
+		}
+		f.down = time.Time{}
+	}
+}
+
+// graceBackoffs is how many fetch back-offs a connection to the source may fail before the partitions do.
+const graceBackoffs = 10
+
+// trouble deals with an error of the whole connection. A line that flaps and a broker that restarts cost no change of state: for a while
+// the fetcher tries again by itself, and gives partitions back whose leader has moved. Then each becomes FAILED and retries on its own
+// schedule, with fresh metadata (spec 8.4).
+func (f *fetcher) trouble(ctx context.Context, targets []*target, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	now, backoff := time.Now(), f.m.set().FetchBackoff
+	if f.down.IsZero() {
+		f.down = now
+		f.log.Warn("fetch from the source failed", "partitions", len(targets), "error", err)
+	}
+	left := graceBackoffs*backoff - now.Sub(f.down)
+	if left <= 0 || errors.Is(err, errSourceIdentity) {
+		f.down = time.Time{}
+		f.failAll(targets, err)
+		return
+	}
+	f.m.mgr.metrics.fetchErrors.WithLabelValues(f.m.name, "CONNECTION").Add(1)
+	for _, t := range targets {
+		t.aligned = false // what the source is after that has to be asked again
+		t.p.sawError(err)
+	}
+	f.followLeaders(ctx, targets, left)
+	f.sleep(ctx, min(backoff, left))
+}
+
+// followLeaders gives back the targets that are led by another broker now, or by this one anew.
+func (f *fetcher) followLeaders(ctx context.Context, targets []*target, within time.Duration) {
+	topics := map[string]bool{}
+	for _, t := range targets {
+		topics[t.key.topic] = true
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if _, err := f.m.source.Refresh(ctx, slices.Sorted(maps.Keys(topics))); err != nil {
+		return // nobody there can be asked now
+	}
+	for _, t := range targets {
+		if l, ok := f.m.source.Leader(t.key.topic, t.key.partition); ok && (l.Addr != f.addr || l.Epoch > t.sle) {
+			t.finish(outcome{kind: outcomeMoved})
 		}
 	}
 }
@@ -194,13 +249,9 @@ func (f *fetcher) hangUp() {
 	f.session.reset()
 }
 
-// failAll lets go of the targets after an error of the whole connection, as spec 8.4 has it: each partition becomes
-// FAILED and retries on its own schedule, with fresh metadata.
-func (f *fetcher) failAll(ctx context.Context, targets []*target, err error) {
-	if ctx.Err() != nil {
-		return
-	}
-	f.log.Warn("fetch from the source failed", "partitions", len(targets), "error", err)
+// failAll lets go of the targets after an error of the whole connection.
+func (f *fetcher) failAll(targets []*target, err error) {
+	f.log.Warn("the source can't be fetched from", "partitions", len(targets), "error", err)
 	f.m.mgr.metrics.fetchErrors.WithLabelValues(f.m.name, "CONNECTION").Add(1)
 	for _, t := range targets {
 		f.fail(t, err, !errors.Is(err, errSourceIdentity))
@@ -284,7 +335,7 @@ func (f *fetcher) align(ctx context.Context, targets []*target) error {
 				continue
 			}
 			// An undefined answer comes from a source whose log holds no epoch: the fetch decides, by offset.
-			if rp.EndOffset >= 0 && f.diverges(ctx, t, rp.LeaderEpoch, rp.EndOffset) {
+			if rp.EndOffset >= 0 && f.diverges(t, rp.LeaderEpoch, rp.EndOffset) {
 				continue
 			}
 			t.aligned = true
@@ -298,7 +349,7 @@ func (f *fetcher) align(ctx context.Context, targets []*target) error {
 
 // diverges compares our log with the source's end of an epoch. Where the source's log parts from ours, ours is cut to the
 // common point, with what is cut set aside (spec 8.4 item 3, D4); it returns true then, or if that failed.
-func (f *fetcher) diverges(ctx context.Context, t *target, epoch int32, sourceEnd int64) bool {
+func (f *fetcher) diverges(t *target, epoch int32, sourceEnd int64) bool {
 	_, ownEnd := t.rep.Log().EpochEnd(epoch)
 	to := sourceEnd
 	if ownEnd >= 0 {
@@ -307,12 +358,12 @@ func (f *fetcher) diverges(ctx context.Context, t *target, epoch int32, sourceEn
 	if to >= t.rep.LogEndOffset() {
 		return false
 	}
-	f.cut(ctx, t, to, fmt.Sprintf("the source's log parts from ours at offset %d, epoch %d there", to, epoch))
+	f.cut(t, to, fmt.Sprintf("the source's log parts from ours at offset %d, epoch %d there", to, epoch))
 	return true
 }
 
 // cut truncates a target while mirroring, within mirror.max.cut.records.
-func (f *fetcher) cut(ctx context.Context, t *target, to int64, why string) {
+func (f *fetcher) cut(t *target, to int64, why string) {
 	n := t.rep.LogEndOffset() - max(to, t.rep.LogStartOffset())
 	if limit := f.m.set().MaxCut; limit >= 0 && n > limit {
 		f.fail(t, fmt.Errorf("%s: %d records would be cut, mirror.max.cut.records allows %d", why, n, limit), false)
@@ -321,7 +372,7 @@ func (f *fetcher) cut(ctx context.Context, t *target, to int64, why string) {
 	var err error
 	if !t.take(func() {
 		t.p.cutting.Store(true)
-		err = t.p.cut(ctx, to, why)
+		err = t.p.cut(to, why)
 	}) {
 		return
 	}

@@ -29,22 +29,9 @@ func (mi *mirror) groupsLoop() {
 		owner := mi.mgr.owns(mi.name)
 		if owner || time.Since(looked) >= mi.mgr.opts.RefreshInterval() {
 			looked = time.Now()
-			ctx, cancel := context.WithTimeout(mi.ctx, 2*mi.set().Client.RequestTimeout)
-			err := mi.syncGroups(ctx, owner)
-			cancel()
-			if mi.ctx.Err() != nil {
+			sync := func(ctx context.Context) error { return mi.syncGroups(ctx, owner) }
+			if !mi.turn("groups", sync, func(h *Health) (*time.Time, *string) { return &h.Groups, &h.GroupsError }) {
 				return
-			}
-			mi.mu.Lock()
-			if err == nil {
-				mi.health.Groups, mi.health.GroupsError = time.Now(), ""
-			} else {
-				mi.health.GroupsError = err.Error()
-			}
-			mi.mu.Unlock()
-			if err != nil {
-				mi.log.Warn("sync of group offsets failed", "error", err)
-				mi.mgr.metrics.syncErrors.WithLabelValues(mi.name, "groups").Add(1)
 			}
 		}
 		if !mi.pause(mi.set().GroupsInterval, nil) {
@@ -256,8 +243,8 @@ func (mi *mirror) localBounds(k tp) (bounds, bool) {
 // clamp brings a source group's offset into our log: not above the high watermark, not below the log start (spec D8).
 func clamp(o GroupOffset, ends map[tp]bounds) (GroupOffset, bool) {
 	b, ok := ends[tp{o.Topic, o.Partition}]
-	if !ok {
-		return o, false
+	if !ok || mutant == "clamp" {
+		return o, ok
 	}
 	if at := max(min(o.Offset, b.end), b.start); at != o.Offset {
 		o.Epoch = b.endEpoch

@@ -2,11 +2,18 @@ package mirror_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"milena/internal/coord/mirrorstate"
+	"milena/internal/mirror"
+	"milena/internal/mirrormsg"
+	"milena/internal/peertest"
 )
 
 func (c *cluster) commit(group, topic string, at int64, metadata string) {
@@ -150,4 +157,61 @@ func TestGroupDeletedAtTheSource(t *testing.T) {
 	src.commit("g", "t", 4, "")
 	gone("[]")
 	dst.awaitCommitted("g", "t", 4)
+}
+
+// D8 and D16 are told by whichever broker does the mirror's cluster-wide work: also with the source gone, and the one that did it before.
+func TestNotesOutliveTheOwner(t *testing.T) {
+	a, b := newCluster(t, "source"), newTrio(t)
+	a.topic("t", 1, "min.insync.replicas", "3")
+	b.mirrorAt("m", a.addr, a.n.ClusterID(), "mirror.groups.sync.interval.ms", "20")
+	b.begin("m", "t")
+	b.awaitLevel("m", "t")
+	a.commit("gone", "t", 0, "")
+	a.commit("stays", "t", 0, "")
+	knows := func(n mirror.Notes, who any) error {
+		if len(n.Weaker) != 1 || n.Weaker[0] != "t: min.insync.replicas is 3 on the source and 2 here" || len(n.GroupsGone) != 1 || n.GroupsGone[0] != "gone" {
+			return fmt.Errorf("%v knows %+v", who, n)
+		}
+		return nil
+	}
+	each := func() error {
+		for _, id := range b.nodes.IDs() {
+			one := &cluster{t: t, addr: b.nodes.Node(id).Addr()}
+			one.connect()
+			resp := request[*mirrormsg.ReadMirrorOffsetsResponse](one, &mirrormsg.ReadMirrorOffsetsRequest{MirrorName: "m"})
+			one.cl.Close()
+			if err := knows(mirror.Notes{Weaker: resp.Weaker, GroupsGone: resp.GroupsGone}, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	b.awaitCommitted("gone", "t", 0)
+	eventually(t, func() error { // a broker knows of a deletion if it has seen the group there before
+		if each() == nil {
+			return nil
+		}
+		a.commit("gone", "t", 0, "")
+		if err := peertest.Pause(t.Context(), 300*time.Millisecond); err != nil {
+			return err
+		}
+		if rs, err := a.adm.DeleteGroups(t.Context(), "gone"); err != nil || rs.Error() != nil {
+			return errors.Join(err, rs.Error())
+		}
+		if err := peertest.Pause(t.Context(), 300*time.Millisecond); err != nil {
+			return err
+		}
+		return each()
+	})
+	a.kill()
+	img := b.nodes.Node(1).Image()
+	states := img.TopicByName(mirrorstate.Topic).Partitions
+	b.nodes.Kill(states[mirrormsg.Slot("m", int32(len(states)))].Leader)
+	eventually(t, func() error {
+		ds, err := b.mir.Describe(t.Context(), "m")
+		if err != nil {
+			return err
+		}
+		return knows(mirror.Notes{Weaker: ds[0].Weaker, GroupsGone: ds[0].GroupsGone}, "the new owner")
+	})
 }

@@ -22,6 +22,22 @@ func pair(t *testing.T) (src, dst *cluster) {
 	return src, dst
 }
 
+// pause pauses a topic and waits until it is; resume lets it go on.
+func (c *cluster) pause(mirror, topic string) {
+	c.t.Helper()
+	if rs, err := c.mir.Pause(c.t.Context(), mirror, []string{topic}); err != nil || rs.Error() != nil {
+		c.t.Fatal(rs, err)
+	}
+	c.awaitState(mirror, topic, "PAUSED")
+}
+
+func (c *cluster) resume(mirror, topic string) {
+	c.t.Helper()
+	if rs, err := c.mir.Resume(c.t.Context(), mirror, []string{topic}); err != nil || rs.Error() != nil {
+		c.t.Fatal(rs, err)
+	}
+}
+
 func level(p mirroradm.Partition) bool {
 	lag, known := p.Lag()
 	return p.State == "MIRRORING" && known && lag == 0
@@ -311,5 +327,28 @@ func TestDiscoveryAndGrowth(t *testing.T) {
 	}
 	if r := rs["t"]; !errors.Is(r.Err, kerr.PolicyViolation) {
 		t.Errorf("more partitions for a mirror topic: %v", r.Err)
+	}
+}
+
+// 16.3, 6: "state records of deleted topics stay in __mirror_state until the mirror is deleted. [R]: write tombstones on topic deletion":
+// a topic that is deleted here and mirrored again has the id of before, and nothing of its states.
+func TestDeletedHereAndMirroredAgain(t *testing.T) {
+	src, dst := pair(t)
+	src.produce("t", 0, 5)
+	dst.mirror("m", src)
+	for range 2 {
+		dst.begin("m", "t")
+		dst.await("m", "t", 0, level)
+		dst.awaitEnd("t", 0, 5)
+		dst.same(src, "t", 0, 0)
+		dst.stop("m", "t")
+		dst.awaitState("m", "t", "STOPPED")
+		if _, err := dst.mir.Stop(t.Context(), "m", []string{"t"}, []string{"t"}); err != nil {
+			t.Fatal(err)
+		}
+		if rs, err := dst.adm.DeleteTopics(t.Context(), "t"); err != nil || rs.Error() != nil {
+			t.Fatal(rs, err)
+		}
+		dst.alterMirror("m", kadm.AlterConfig{Op: kadm.SetConfig, Name: "mirror.topics.exclude", Value: kadm.StringPtr("")})
 	}
 }

@@ -33,8 +33,10 @@ type mirror struct {
 	// synced are the topics whose configs were synced, with the metadata offset of the wish they were synced for.
 	synced map[string]int64
 	health Health
-	// weaker is in what topics are weaker here than on the source, as TOPIC: WHAT; only the mirror's owner compares.
+	// weaker is in what topics are weaker here than on the source, as TOPIC: WHAT.
 	weaker []string
+	// refused are the found topics that could not be started, with the reason.
+	refused map[string]string
 	// gone are the groups that the source held before and holds no more.
 	gone map[string]bool
 

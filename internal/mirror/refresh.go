@@ -36,22 +36,8 @@ func (mi *mirror) refreshSoon() {
 // that an unreachable source delays no other.
 func (mi *mirror) refreshLoop() {
 	for mi.ctx.Err() == nil {
-		ctx, cancel := context.WithTimeout(mi.ctx, 2*mi.set().Client.RequestTimeout)
-		err := mi.refresh(ctx)
-		cancel()
-		if mi.ctx.Err() != nil {
+		if !mi.turn("refresh", mi.refresh, func(h *Health) (*time.Time, *string) { return &h.Refreshed, &h.RefreshError }) {
 			return
-		}
-		mi.mu.Lock()
-		if err == nil {
-			mi.health.Refreshed, mi.health.RefreshError = time.Now(), ""
-		} else {
-			mi.health.RefreshError = err.Error()
-		}
-		mi.mu.Unlock()
-		if err != nil {
-			mi.log.Warn("refresh from the source failed", "error", err)
-			mi.mgr.metrics.syncErrors.WithLabelValues(mi.name, "refresh").Add(1)
 		}
 		interval := mi.mgr.opts.RefreshInterval()
 		gap := max(min(refreshGap, interval), leastGap)
@@ -59,6 +45,29 @@ func (mi *mirror) refreshLoop() {
 			return
 		}
 	}
+}
+
+// turn does one run of the periodic work of a kind and notes how it went; false if the mirror is closed.
+func (mi *mirror) turn(kind string, work func(context.Context) error, health func(*Health) (at *time.Time, failed *string)) bool {
+	ctx, cancel := context.WithTimeout(mi.ctx, 2*mi.set().Client.RequestTimeout)
+	defer cancel()
+	err := work(ctx)
+	if mi.ctx.Err() != nil {
+		return false
+	}
+	mi.mu.Lock()
+	at, failed := health(&mi.health)
+	if *failed = ""; err == nil {
+		*at = time.Now()
+	} else {
+		*failed = err.Error()
+	}
+	mi.mu.Unlock()
+	if err != nil {
+		mi.log.Warn("periodic work of a mirror failed", "kind", kind, "error", err)
+		mi.mgr.metrics.syncErrors.WithLabelValues(mi.name, kind).Add(1)
+	}
+	return true
 }
 
 // pause waits for d or until wake says so; false if the mirror is closed.
@@ -89,8 +98,12 @@ func (mi *mirror) refresh(ctx context.Context) error {
 	for _, p := range mi.mgr.partitions(func(p *Partition) bool { return p.mirror == mi.name && p.target.Load() == nil }) {
 		p.kick()
 	}
+	active := mi.topics(mirrormsg.Mirroring)
+	present := slices.DeleteFunc(slices.Clone(active), func(n string) bool { return found[n] == nil || found[n].Err != nil })
 	if !mi.mgr.owns(mi.name) {
-		return nil
+		// Looked at here as well, so that it is known when the owner is gone, and the source with it.
+		_, err := mi.source.TopicConfigs(ctx, present)
+		return errors.Join(err, mi.compareStrength(ctx, present))
 	}
 	var errs []error
 	for _, n := range names {
@@ -98,8 +111,6 @@ func (mi *mirror) refresh(ctx context.Context) error {
 			errs = append(errs, t.Err)
 		}
 	}
-	active := mi.topics(mirrormsg.Mirroring)
-	present := slices.DeleteFunc(slices.Clone(active), func(n string) bool { return found[n] == nil || found[n].Err != nil })
 	errs = append(errs, mi.expand(ctx, active, found))
 	if len(present) > 0 {
 		_, err := mi.syncConfigs(ctx, present)
@@ -274,6 +285,12 @@ func (mi *mirror) bumpAhead(ctx context.Context, names []string) error {
 // discover starts the source's topics that the include patterns match and that are not in the mirror yet.
 func (mi *mirror) discover(ctx context.Context) error {
 	s := mi.set()
+	refused := map[string]string{}
+	defer func() {
+		mi.mu.Lock()
+		defer mi.mu.Unlock()
+		mi.refused = refused
+	}()
 	if s.TopicsInclude.Empty() {
 		return nil
 	}
@@ -302,7 +319,8 @@ func (mi *mirror) discover(ctx context.Context) error {
 	var errs []error
 	for _, t := range r.Topics {
 		if t.ErrorCode != 0 {
-			errs = append(errs, api.Errorf(api.Code(t.ErrorCode), "start of topic %s: %s", t.Name, text(t.ErrorMessage)))
+			err := api.Errorf(api.Code(t.ErrorCode), "start of topic %s: %s", t.Name, text(t.ErrorMessage))
+			errs, refused[t.Name] = append(errs, err), err.Error()
 		}
 	}
 	if len(errs) == 0 && r.ErrorCode != 0 {

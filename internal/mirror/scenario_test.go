@@ -14,10 +14,11 @@ import (
 )
 
 // values reads a topic's partition 0 from its start to its end, as a consumer does.
-func (c *cluster) values(topic string) (out []string) {
+func (c *cluster) values(topic string, more ...kgo.Opt) (out []string) {
 	c.t.Helper()
 	end := c.end(topic, 0)
-	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addr), kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}), kgo.KeepControlRecords())
+	cl, err := kgo.NewClient(append(more, kgo.SeedBrokers(c.addr), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))...)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -17,6 +17,8 @@ type Settings struct {
 	Client *client.Config
 	// SourceClusterID is the cluster id that the source must have.
 	SourceClusterID string
+	// SourcePoints are the numbers of mirror requests at a source that doesn't offer Milena's own (spec D11).
+	SourcePoints api.CodePoints
 
 	FetchWait        time.Duration
 	FetchBackoff     time.Duration
@@ -105,6 +107,9 @@ func ParseSettings(own map[string]string) (*Settings, error) {
 		if b = strings.TrimSpace(b); b != "" {
 			s.Skip[b] = true
 		}
+	}
+	if all["mirror.source.code.points"] == api.Prototype.String() {
+		s.SourcePoints = api.Prototype
 	}
 	return s, r.err
 }

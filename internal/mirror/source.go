@@ -31,18 +31,21 @@ type Source struct {
 	conf *client.Config
 	// clusterID is the cluster id that the source must have; nothing is taken from another.
 	clusterID string
-	cl        *kgo.Client
-	adm       *kadm.Client
-	ctx       context.Context
-	stop      context.CancelFunc
-	wg        sync.WaitGroup
-	flights   singleflight.Group // the same question, asked by many partitions at once
+	// points are the numbers of mirror requests where the source doesn't offer Milena's own.
+	points  api.CodePoints
+	cl      *kgo.Client
+	adm     *kadm.Client
+	ctx     context.Context
+	stop    context.CancelFunc
+	wg      sync.WaitGroup
+	flights singleflight.Group // the same question, asked by many partitions at once
 
 	mu         sync.Mutex // guards the fields below; not held across a request
 	leaders    map[string]map[int32]Leader
 	gathering  *refreshCall // the topics that the next refresh asks for; nil if there are none
 	refreshing bool
 	strength   map[string]mirrors.Strength
+	left       map[string][]string // configs that aren't carried, by topic
 }
 
 // tp is a topic partition by name.
@@ -88,12 +91,12 @@ func checkClusterID(got *string, want string) error {
 // OpenSource returns a Source; nothing is dialled before the first request.
 func OpenSource(s *Settings, dial client.Dialer, clientID string) (*Source, error) {
 	opts := append(s.Client.KgoOpts(dial), kgo.ClientID(clientID), kgo.MetadataMinAge(100*time.Millisecond),
-		kgo.RetryTimeout(s.Client.RequestTimeout))
+		kgo.RetryTimeout(s.Client.RequestTimeout), client.OwnSoftware())
 	cl, err := kgo.NewClient(opts...)
 	if err != nil {
 		return nil, err
 	}
-	src := &Source{conf: s.Client, clusterID: s.SourceClusterID, cl: cl, adm: kadm.NewClient(cl), leaders: map[string]map[int32]Leader{}, strength: map[string]mirrors.Strength{}}
+	src := &Source{conf: s.Client, clusterID: s.SourceClusterID, points: s.SourcePoints, cl: cl, adm: kadm.NewClient(cl), leaders: map[string]map[int32]Leader{}, strength: map[string]mirrors.Strength{}, left: map[string][]string{}}
 	src.ctx, src.stop = context.WithCancel(context.Background())
 	return src, nil
 }
@@ -345,10 +348,24 @@ func (s *Source) TopicConfigs(ctx context.Context, topics []string) (map[string]
 					m[c.Key] = *c.Value
 				}
 			}
+			s.leave(r.Name, m)
 			out[r.Name] = m
 		}
 	}
 	return out, errors.Join(errs...)
+}
+
+// leave notes which of a topic's configs aren't carried.
+func (s *Source) leave(topic string, set map[string]string) {
+	var left []string
+	for _, k := range slices.Sorted(maps.Keys(set)) {
+		if !mirrors.Carried(k) && k != "milena.write.fence" {
+			left = append(left, k)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left[topic] = left
 }
 
 // GroupOffset is a committed offset of a group of the source.
@@ -401,62 +418,119 @@ func (s *Source) GroupOffsets(ctx context.Context, groups []string) (map[string]
 	return out, errors.Join(errs...)
 }
 
-// Serves reports whether the source offers an API, by its number.
-func (s *Source) Serves(ctx context.Context, key api.Key) (bool, error) {
+// offered is what a source says of an API.
+type offered struct {
+	served bool
+	max    int16
+}
+
+func (s *Source) apis(ctx context.Context) (map[int16]offered, error) {
 	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, s.cl)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	return slices.ContainsFunc(resp.ApiKeys, func(k kmsg.ApiVersionsResponseApiKey) bool { return k.ApiKey == int16(key) }), nil
+	out := make(map[int16]offered, len(resp.ApiKeys))
+	for _, k := range resp.ApiKeys {
+		out[k.ApiKey] = offered{true, k.MaxVersion}
+	}
+	return out, nil
 }
 
-// MirrorsFrom returns the mirrors of the source whose own source is the cluster with that id, with the topics active in
+// mirrorNumbers says by which numbers the source mirrors, and whether it does at all (spec D11): Milena's own where it has them, the
+// prototype's if the mirror is told so. What may be mirroring by numbers that don't match is an error, never "no mirroring" (spec D3).
+func (s *Source) mirrorNumbers(ctx context.Context) (points api.CodePoints, mirrors bool, err error) {
+	served, err := s.apis(ctx)
+	if err != nil {
+		return api.Milena, false, err
+	}
+	has := func(p api.CodePoints) bool {
+		for _, k := range []api.Key{api.StartMirrorTopics, api.StopMirrorTopics, api.ListClusterMirrors, api.DescribeClusterMirrors} {
+			if x := served[p.WireKey(k)]; !x.served || p == api.Prototype && x.max > 0 {
+				return false
+			}
+		}
+		return true
+	}
+	switch {
+	case has(api.Milena):
+		return api.Milena, true, nil
+	case !has(api.Prototype):
+		return api.Milena, false, nil
+	case s.points == api.Prototype:
+		return api.Prototype, true, nil
+	}
+	return api.Milena, false, errors.New("the source seems to mirror by the numbers of KIP-1279's prototype: set mirror.source.code.points=prototype to ask it")
+}
+
+// numbered is a mirror request by the prototype's number.
+type numbered struct {
+	kmsg.Request
+	key int16
+}
+
+func (r numbered) Key() int16 { return r.key }
+
+func (s *Source) ask(ctx context.Context, points api.CodePoints, req kmsg.Request) (kmsg.Response, error) {
+	return s.cl.Request(ctx, numbered{req, points.WireKey(api.Key(req.Key()))})
+}
+
+// mirrorsHere are the mirrors of the source whose own source is a cluster, and the numbers to ask for more.
+type mirrorsHere struct {
+	points  api.CodePoints
+	mirrors []mirrormsg.ListedMirror
+}
+
+// mirrorsFrom returns the mirrors of the source whose own source is the cluster with that id, with the topics active in
 // them. A source without mirroring has none.
-func (s *Source) MirrorsFrom(ctx context.Context, clusterID string) ([]mirrormsg.ListedMirror, error) {
-	out, err := s.once(ctx, "mirrors from "+clusterID, func(ctx context.Context) (any, error) { return s.mirrorsFrom(ctx, clusterID) })
+func (s *Source) mirrorsFrom(ctx context.Context, clusterID string) (mirrorsHere, error) {
+	out, err := s.once(ctx, "mirrors from "+clusterID, func(ctx context.Context) (any, error) { return s.listMirrors(ctx, clusterID) })
 	if err != nil {
-		return nil, err
+		return mirrorsHere{}, err
 	}
-	return out.([]mirrormsg.ListedMirror), nil
+	return out.(mirrorsHere), nil
 }
 
-func (s *Source) mirrorsFrom(ctx context.Context, clusterID string) ([]mirrormsg.ListedMirror, error) {
+func (s *Source) listMirrors(ctx context.Context, clusterID string) (mirrorsHere, error) {
 	if err := s.Verify(ctx); err != nil {
-		return nil, err
+		return mirrorsHere{}, err
 	}
-	ok, err := s.Serves(ctx, api.ListClusterMirrors)
+	points, ok, err := s.mirrorNumbers(ctx)
 	if err != nil || !ok {
-		return nil, err
+		return mirrorsHere{}, err
 	}
-	resp, err := s.cl.Request(ctx, &mirrormsg.ListClusterMirrorsRequest{SourceClusterIDFilter: []string{clusterID}})
+	resp, err := s.ask(ctx, points, &mirrormsg.ListClusterMirrorsRequest{SourceClusterIDFilter: []string{clusterID}})
 	if err != nil {
-		return nil, err
+		return mirrorsHere{}, err
 	}
 	r := resp.(*mirrormsg.ListClusterMirrorsResponse)
 	if r.ErrorCode != 0 {
-		return nil, api.Errorf(api.Code(r.ErrorCode), "listing the mirrors of the source: %s", text(r.ErrorMessage))
+		return mirrorsHere{}, api.Errorf(points.Code(r.ErrorCode), "listing the mirrors of the source: %s", text(r.ErrorMessage))
 	}
-	return r.Mirrors, nil
+	return mirrorsHere{points, r.Mirrors}, nil
 }
 
 // lastMirrorEpoch asks the source's mirrors for the last mirror epoch of a partition they hold from this cluster: the
 // highest among them. found is false if none was ever captured. A mirror that has not stopped the partition is an error.
-func (s *Source) lastMirrorEpoch(ctx context.Context, mirrors []string, t tp, own string) (last int32, found bool, err error) {
-	resp, err := s.cl.Request(ctx, &mirrormsg.DescribeClusterMirrorsRequest{
-		MirrorNames: mirrors, IncludeMirrorState: true, ClusterID: &own, TimeoutMs: int32(s.conf.RequestTimeout.Milliseconds()),
+func (s *Source) lastMirrorEpoch(ctx context.Context, from mirrorsHere, t tp, own string) (last int32, offset int64, found bool, err error) {
+	names := make([]string, len(from.mirrors))
+	for i, m := range from.mirrors {
+		names[i] = m.MirrorName
+	}
+	resp, err := s.ask(ctx, from.points, &mirrormsg.DescribeClusterMirrorsRequest{
+		MirrorNames: names, IncludeMirrorState: true, ClusterID: &own, TimeoutMs: int32(s.conf.RequestTimeout.Milliseconds()),
 		TopicPartitions: []mirrormsg.DescribeMirrorTopicFilter{{TopicName: t.topic, Partitions: []int32{t.partition}}},
 	})
 	if err != nil {
-		return -1, false, err
+		return -1, -1, false, err
 	}
 	r := resp.(*mirrormsg.DescribeClusterMirrorsResponse)
 	if r.ErrorCode != 0 {
-		return -1, false, api.Errorf(api.Code(r.ErrorCode), "%s", text(r.ErrorMessage))
+		return -1, -1, false, api.Errorf(from.points.Code(r.ErrorCode), "%s", text(r.ErrorMessage))
 	}
-	last = -1
+	last, offset = -1, -1
 	for _, m := range r.Mirrors {
 		if m.ErrorCode != 0 {
-			return -1, false, api.Errorf(api.Code(m.ErrorCode), "mirror %s: %s", m.MirrorName, text(m.ErrorMessage))
+			return -1, -1, false, api.Errorf(from.points.Code(m.ErrorCode), "mirror %s: %s", m.MirrorName, text(m.ErrorMessage))
 		}
 		for _, mt := range m.Topics {
 			for _, mp := range mt.Partitions {
@@ -464,15 +538,18 @@ func (s *Source) lastMirrorEpoch(ctx context.Context, mirrors []string, t tp, ow
 					continue
 				}
 				if mp.StateValue != mirrormsg.Stopped.String() {
-					return -1, false, fmt.Errorf("mirror %s there has %s in state %s: stop it first", m.MirrorName, t, mp.StateValue)
+					return -1, -1, false, fmt.Errorf("mirror %s there has %s in state %s: stop it first", m.MirrorName, t, mp.StateValue)
 				}
-				if mp.LastMirrorEpoch >= 0 || mp.LastMirrorOffset >= 0 { // else the stop captured nothing
-					last, found = max(last, mp.LastMirrorEpoch), true
+				if mp.LastMirrorEpoch < 0 && mp.LastMirrorOffset < 0 {
+					continue // the stop captured nothing
+				}
+				if !found || laterStop(mp.LastMirrorEpoch, mp.LastMirrorOffset, last, offset) {
+					last, offset, found = mp.LastMirrorEpoch, mp.LastMirrorOffset, true
 				}
 			}
 		}
 	}
-	return last, found, nil
+	return last, offset, found, nil
 }
 
 func text(s *string) string {

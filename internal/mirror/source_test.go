@@ -246,24 +246,29 @@ func TestOpenTransactionsAtStop(t *testing.T) {
 	}
 }
 
+// overtake raises the leader epoch with a record, and doesn't answer Metadata until hang is closed.
+func (f *fake) overtake(epoch int32) {
+	f.set(func() {
+		f.hang, f.epoch = make(chan struct{}), epoch
+		f.fetch = func(q *kmsg.FetchRequestTopicPartition) *fetchwire.ResponsePartition {
+			if q.CurrentLeaderEpoch == epoch {
+				return nil
+			}
+			p := fetchwire.NewResponsePartition(q.Partition)
+			p.ErrorCode, p.CurrentLeader = api.FencedLeaderEpoch, &fetchwire.LeaderAndEpoch{LeaderID: f.node, LeaderEpoch: epoch}
+			return &p
+		}
+	})
+	f.add(epoch, 1)
+}
+
 // A wish to stop ends the wait for a source that does not answer (7.3: "STOPPING is reachable from working states").
 func TestStopDuringEpochFencing(t *testing.T) {
 	f := newFake(t, 1)
 	f.add(1, 2)
 	dst := mirrorOf(t, f, "request.timeout.ms", "30000")
 	dst.awaitEnd("t", 0, 2)
-	f.set(func() {
-		f.hang, f.epoch = make(chan struct{}), 90
-		f.fetch = func(q *kmsg.FetchRequestTopicPartition) *fetchwire.ResponsePartition {
-			if q.CurrentLeaderEpoch == 90 {
-				return nil
-			}
-			p := fetchwire.NewResponsePartition(q.Partition)
-			p.ErrorCode, p.CurrentLeader = api.FencedLeaderEpoch, &fetchwire.LeaderAndEpoch{LeaderID: 1, LeaderEpoch: 90}
-			return &p
-		}
-	})
-	f.add(90, 1)
+	f.overtake(90)
 	dst.awaitState("m", "t", "EPOCH_FENCING")
 	// The operator excludes the topic: a wish that asks for no state.
 	began := time.Now()

@@ -24,6 +24,13 @@ func (s *Source) Strength(topic string) mirrors.Strength {
 	return s.strength[topic]
 }
 
+// notCarried are the configs set on the source's topic that no mirror takes over (spec D7), by name.
+func (s *Source) notCarried(topic string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left[topic]
+}
+
 // strengthen changes what is known of a topic.
 func (s *Source) strengthen(topic string, set func(*mirrors.Strength)) {
 	s.mu.Lock()
@@ -35,6 +42,9 @@ func (s *Source) strengthen(topic string, set func(*mirrors.Strength)) {
 
 // compareStrength notes the topics that are weaker here than on the source.
 func (mi *mirror) compareStrength(ctx context.Context, topics []string) error {
+	if len(topics) == 0 {
+		return nil // what was found out stays: the topics may have been stopped
+	}
 	var out []string
 	rs, err := mi.mgr.opts.Local.DescribeTopicConfigs(ctx, topics...)
 	for _, r := range rs {
@@ -58,6 +68,9 @@ func (mi *mirror) compareStrength(ctx context.Context, topics []string) error {
 		for _, what := range mirrors.Weaker(mi.source.Strength(r.Name), here) {
 			out = append(out, r.Name+": "+what)
 		}
+		for _, key := range mi.source.notCarried(r.Name) {
+			out = append(out, r.Name+": "+key+" is not carried")
+		}
 	}
 	slices.Sort(out)
 	if err == nil {
@@ -71,7 +84,8 @@ func (mi *mirror) compareStrength(ctx context.Context, topics []string) error {
 
 // Notes are what only the broker knows that does a mirror's cluster-wide work.
 type Notes struct {
-	// Weaker is in what the topics are weaker here than on the source, as TOPIC: WHAT.
+	// Weaker is in what the topics are weaker here than on the source, which of its configs are never carried, and which topics
+	// that the patterns match could not be started, as TOPIC: WHAT.
 	Weaker []string
 	// GroupsGone are the groups that were deleted at the source and are kept here (spec D8).
 	GroupsGone []string
@@ -85,7 +99,11 @@ func (m *Manager) Notes(name string) Notes {
 	}
 	mi.mu.Lock()
 	defer mi.mu.Unlock()
-	return Notes{slices.Clone(mi.weaker), slices.Sorted(maps.Keys(mi.gone))}
+	weaker := slices.Clone(mi.weaker)
+	for _, topic := range slices.Sorted(maps.Keys(mi.refused)) {
+		weaker = append(weaker, topic+": it is not mirrored: "+mi.refused[topic])
+	}
+	return Notes{weaker, slices.Sorted(maps.Keys(mi.gone))}
 }
 
 // Notes asks the broker that does a mirror's cluster-wide work. Nobody knows for a moment after that broker has changed.

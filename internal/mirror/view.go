@@ -42,6 +42,14 @@ func (p *Partition) sawSource(hw int64, now time.Time) {
 	}
 }
 
+// behindSource notes the source's high watermark of an answer that could not be taken in.
+func (p *Partition) behindSource(hw int64, now time.Time) {
+	v := &p.source
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.offset, v.at, v.last, v.lastAt = hw, now, hw, now
+}
+
 // confirmSource notes that an incremental answer left the partition out: nothing is new there.
 func (p *Partition) confirmSource(now time.Time) {
 	end := p.rep.LogEndOffset()

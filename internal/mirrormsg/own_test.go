@@ -14,6 +14,7 @@ func TestOwnMessages(t *testing.T) {
 	text := "why"
 	for _, m := range []kmsg.Request{
 		&MirrorCutsRequest{Operation: ReadCut, Names: []string{"a", "b"}, Position: 3, MaxBytes: 4},
+		&CheckMirrorSourceRequest{MirrorName: "m", Config: []CreateClusterMirrorConfig{{Name: "n", Value: &text}}, TimeoutMs: 1},
 		&ClampGroupOffsetsRequest{TopicName: "t", TopicID: ids.UUID{1}, PartitionIndex: 2, EndOffset: 3, LeaderEpoch: 4},
 	} {
 		trip(t, m, m.ResponseKind().RequestKind())
@@ -22,6 +23,7 @@ func TestOwnMessages(t *testing.T) {
 		ThrottleTimeMs: 1, ErrorCode: 2, ErrorMessage: &text, Data: []byte("data"),
 		Cuts: []MirrorCut{{Name: "n", Dir: "d", MirrorName: "m", TopicName: "t", TopicID: "i", PartitionIndex: 1, FirstOffset: 2, EndOffset: 3, Records: 4, Bytes: 5, CreatedMs: 6, LeaderEpoch: 7, Reason: "r"}},
 	}, &MirrorCutsResponse{})
+	trip(t, &CheckMirrorSourceResponse{ThrottleTimeMs: 1, ErrorCode: 2, ErrorMessage: &text, ClusterID: "c", Brokers: 3}, &CheckMirrorSourceResponse{})
 	trip(t, &ClampGroupOffsetsResponse{ThrottleTimeMs: 1, ErrorCode: 2, ErrorMessage: &text, Groups: []string{"g"}}, &ClampGroupOffsetsResponse{})
 }
 

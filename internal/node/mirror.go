@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"milena/internal/api"
+	"milena/internal/client"
 	"milena/internal/controller"
 	"milena/internal/controller/mirrors"
 	"milena/internal/coord"
@@ -80,7 +81,7 @@ func (n *Node) buildMirrors() error {
 	})
 	// The mirror's admin client on this cluster goes to this broker's own listener, in memory.
 	var err error
-	p.local, err = kgo.NewClient(kgo.SeedBrokers("local:0"), kgo.Dialer(p.dialLocal), kgo.ClientID("mirror-dst-admin-"+itoa(c.ID)), kgo.MaxVersions(nil))
+	p.local, err = kgo.NewClient(kgo.SeedBrokers("local:0"), kgo.Dialer(p.dialLocal), kgo.ClientID("mirror-dst-admin-"+itoa(c.ID)), kgo.MaxVersions(nil), client.OwnSoftware())
 	if err != nil {
 		return err
 	}
@@ -132,7 +133,7 @@ func (p *mirrorParts) close() {
 // handlers answer the mirror APIs of the broker's listeners.
 func (p *mirrorParts) handlers(broker *cluster.Broker) handle.Registrar {
 	return handlemirror.New(handlemirror.Options{
-		Image: p.n.image, States: p.states, Cluster: p.cluster, Manager: p.manager, Controller: broker, Clamp: p.clampHere, Logger: p.n.log,
+		Image: p.n.image, States: p.states, Cluster: p.cluster, Manager: p.manager, Controller: broker, Clamp: p.clampHere, CodePoints: p.n.codePoints(), Logger: p.n.log,
 	})
 }
 

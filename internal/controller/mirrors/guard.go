@@ -28,6 +28,11 @@ func guard(img *meta.Image, op controller.Op, code api.Code) *api.Error {
 		}
 	}
 	t := op.Topic
+	if t != nil && t.Name == StateTopic && op.Kind == controller.OpDeleteTopic {
+		for name := range img.Configs(meta.ResourceClusterMirror) {
+			return api.Errorf(code, "INVALID_CLUSTER_MIRROR_STATES: topic %s holds the states of mirror %s and all others: delete the mirrors first (milena mirrors delete %s)", StateTopic, name, name)
+		}
+	}
 	if t == nil || t.MirrorName == "" || mirrormsg.State(t.MirrorDesired) == mirrormsg.Stopped {
 		return nil
 	}
@@ -49,10 +54,11 @@ func guard(img *meta.Image, op controller.Op, code api.Code) *api.Error {
 }
 
 // Carried says whether a topic config can be taken over from a source: not what tiered storage means by it, which is not
-// mirrored, and not keys that this release does not know and could not check (spec D7).
+// mirrored, not the fence, which stands for one cluster's clients, and not keys that this release does not know and could not check
+// (spec D7).
 func Carried(key string) bool {
 	_, known := config.Lookup(config.ResourceTopic, key)
-	return known && !strings.HasPrefix(key, "remote.") && !strings.HasPrefix(key, "local.retention.")
+	return known && key != "milena.write.fence" && !strings.HasPrefix(key, "remote.") && !strings.HasPrefix(key, "local.retention.")
 }
 
 // synced is the first of the keys that the sync from the source sets: one that is set on the topic and not excluded.

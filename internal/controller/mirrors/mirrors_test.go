@@ -23,6 +23,8 @@ type bench struct {
 	s    *controller.State
 	c    mirrors.Commands
 	next int64
+	// factor is the default replication factor.
+	factor int16
 }
 
 func (*bench) After(string, time.Duration, machine.Command) {}
@@ -34,13 +36,14 @@ func at() time.Time { return time.Unix(1000, 0) }
 // newBench has one live broker, and mirroring on if level is 1.
 func newBench(t *testing.T, level int16) *bench {
 	t.Helper()
-	b := &bench{t: t, c: mirrors.Commands{StatePartitions: 3, StateFactor: 3}, s: controller.New(controller.Options{
+	b := &bench{t: t, c: mirrors.Commands{StatePartitions: 3, StateFactor: 3}, factor: 1}
+	b.s = controller.New(controller.Options{
 		ClusterID: "c", Random: rand.NewChaCha8([32]byte{1}), Configs: config.Rules{}, DeleteTopics: true, Guards: []controller.Guard{mirrors.Guard},
-		Defaults: func(*meta.Image) (int32, int16) { return 1, 1 },
+		Defaults: func(*meta.Image) (int32, int16) { return 1, b.factor },
 		Bootstrap: []meta.Record{
 			&meta.FeatureLevelRecord{Feature: meta.MetadataVersionFeature, Level: 33}, &meta.FeatureLevelRecord{Feature: mirrors.Feature, Level: level},
 		},
-	})}
+	})
 	b.s.Bind(b)
 	b.s.Loaded(at())
 	b.run(b.s.Activate(at()))
@@ -421,8 +424,12 @@ func TestGuard(t *testing.T) {
 	b.mirror("m")
 	b.must(b.c.Start(startRequest("m", "a")))
 	alter := func(key string, internal bool) *api.Error {
+		value := "1000"
+		if key == "milena.write.fence" {
+			value = "true"
+		}
 		_, err := b.s.PlanConfigs(controller.AlterResource{Resource: meta.Resource{Type: meta.ResourceTopic, Name: "a"}, Internal: internal,
-			Changes: []controller.ConfigChange{{Key: key, Value: ptr("1000")}}})
+			Changes: []controller.ConfigChange{{Key: key, Value: &value}}})
 		return err
 	}
 	b.run(b.s.AlterConfigs(at(), []controller.AlterResource{{Resource: meta.Resource{Type: meta.ResourceTopic, Name: "a"}, Internal: true,
@@ -448,6 +455,7 @@ func TestGuard(t *testing.T) {
 	check("synced config by the mirror", alter("retention.ms", true), false)
 	check("excluded config", alter("min.insync.replicas", false), false)
 	check("config that is not set", alter("retention.bytes", false), false)
+	check("a fence", alter("milena.write.fence", false), false)
 	topic := b.s.Image().TopicByName("a")
 	drop := controller.Op{Kind: controller.OpDeleteTopic, Topic: topic}
 	check("delete", mirrors.Guard(b.s.Image(), drop), true)
@@ -461,6 +469,10 @@ func TestGuard(t *testing.T) {
 	b.must(b.c.Stop(stopRequest("m", "a")))
 	check("partitions of a stopped topic", grow(false), false)
 	check("config of a stopped topic", alter("retention.ms", false), false)
+	states := controller.Op{Kind: controller.OpDeleteTopic, Topic: b.s.Image().TopicByName(mirrors.StateTopic)}
+	if err := mirrors.Guard(b.s.Image(), states); err == nil || err.Code != api.PolicyViolation || !strings.Contains(err.Message, "milena mirrors delete m") {
+		t.Errorf("the states of mirrors go: %v", err)
+	}
 	check("delete of a stopped topic", mirrors.Guard(b.s.Image(), controller.Op{Kind: controller.OpDeleteTopic, Topic: b.s.Image().TopicByName("a")}), false)
 }
 
@@ -472,11 +484,16 @@ func TestFeatureGoesWithoutMirrors(t *testing.T) {
 	if err := mirrors.Guard(b.s.Image(), controller.Op{Kind: controller.OpUpdateFeature, Feature: mirrors.Feature}); err != nil {
 		t.Error(err)
 	}
+	b.mirror("m")
+	b.must(b.c.Delete(deleteRequest("m")))
+	if err := mirrors.Guard(b.s.Image(), controller.Op{Kind: controller.OpDeleteTopic, Topic: b.s.Image().TopicByName(mirrors.StateTopic)}); err != nil {
+		t.Error(err)
+	}
 }
 
 // D7: "remote.*, local.retention.* and keys this release doesn't know are never synced".
 func TestCarried(t *testing.T) {
-	for key, want := range map[string]bool{"retention.ms": true, "cleanup.policy": true, "remote.storage.enable": false, "local.retention.ms": false, "no.such.key": false} {
+	for key, want := range map[string]bool{"retention.ms": true, "cleanup.policy": true, "remote.storage.enable": false, "local.retention.ms": false, "no.such.key": false, "milena.write.fence": false} {
 		if mirrors.Carried(key) != want {
 			t.Errorf("%s: carried is %v", key, !want)
 		}

@@ -1,11 +1,14 @@
 package mirrors_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"milena/internal/api"
 	"milena/internal/controller"
 	"milena/internal/controller/mirrors"
+	"milena/internal/ids"
 	"milena/internal/meta"
 	"milena/internal/mirrormsg"
 )
@@ -116,6 +119,24 @@ func TestScenario105(t *testing.T) {
 	}
 	b.must(b.c.Pause(pauseRequest("m", "a")))
 	expect(t, "paused", code(b.do(b.c.Start(startRequest("m", "a")))), "INVALID_CLUSTER_MIRROR_STATES a:INVALID_CLUSTER_MIRROR_STATES")
+}
+
+// 106. Start with one assigned broker fenced: INVALID_REPLICATION_FACTOR, no topic.
+func TestScenario106(t *testing.T) {
+	b := newBench(t, 1)
+	b.mirror("m")
+	reply := b.run(b.s.RegisterBroker(at(), controller.Registration{ // it is registered, and has not been let in
+		BrokerID: 2, ClusterID: "c", Incarnation: ids.UUID{0: 9, 15: 2}, Endpoints: []meta.Endpoint{{Name: "PLAIN", Host: "h", Port: 9093}},
+		Features: []meta.FeatureRange{{Name: meta.MetadataVersionFeature, Min: 7, Max: 33}, {Name: mirrors.Feature, Max: 1}}, LogDirs: []ids.UUID{{0: 8, 15: 2}},
+	}))
+	if _, ok := reply.(int64); !ok || !b.s.Image().Broker(2).Fenced {
+		t.Fatalf("%v %+v", reply, b.s.Image().Broker(2))
+	}
+	b.factor = 2
+	expect(t, "start", code(b.do(b.c.Start(startRequest("m", "a")))), "INVALID_REPLICATION_FACTOR a:INVALID_REPLICATION_FACTOR")
+	expect(t, "topic", b.wish("a"), "no topic")
+	b.factor = 1
+	b.must(b.c.Start(startRequest("m", "a")))
 }
 
 // 107. Start, topic matches an exclude pattern of the same request: INVALID_REQUEST, nothing is written.
@@ -241,6 +262,90 @@ func TestScenario117(t *testing.T) {
 	r := deleteRequest("m")
 	r.StateOffset = b.s.Image().TopicByName("a").MirrorChangeOffset - 1
 	expect(t, "changed", code(b.do(b.c.Delete(r))), "INVALID_CLUSTER_MIRROR_STATES")
+}
+
+// 118. BumpLeaderEpochs with minimum below the current epoch: no record. Equal or above: new epoch = minimum + 1, leader and ISR
+// unchanged, partition epoch + 1.
+func TestScenario118(t *testing.T) {
+	b := newBench(t, 1)
+	b.mirror("m")
+	b.must(b.c.Start(startRequest("m", "a")))
+	bump := func(minimum int32) int {
+		t.Helper()
+		r := b.s.BumpLeaderEpochs(at(), []controller.EpochBump{{Topic: "a", Partition: 1, Min: minimum}})
+		n := len(r.Records)
+		for _, err := range b.run(r).([]*api.Error) {
+			if err != nil {
+				t.Errorf("minimum %d: %v", minimum, err)
+			}
+		}
+		return n
+	}
+	part := func() meta.Partition { return *b.s.Image().TopicByName("a").Partition(1) }
+	was := part()
+	if n := bump(was.LeaderEpoch - 1); n != 0 || part().LeaderEpoch != was.LeaderEpoch {
+		t.Errorf("below: %d records, %+v", n, part())
+	}
+	for _, minimum := range []int32{was.LeaderEpoch, 41} {
+		was := part()
+		n, now := bump(minimum), part()
+		if n != 1 || now.LeaderEpoch != minimum+1 || now.Leader != was.Leader || !slices.Equal(now.ISR, was.ISR) || now.PartitionEpoch != was.PartitionEpoch+1 {
+			t.Errorf("minimum %d: %d records, %+v after %+v", minimum, n, now, was)
+		}
+	}
+	if other := b.s.Image().TopicByName("a").Partition(0); other.LeaderEpoch != 0 {
+		t.Errorf("another partition: %+v", other)
+	}
+}
+
+// 57. Delete mirror: mirror topic, one CLUSTER_MIRROR config resource listed; stop, STOPPED, delete; mirror not listed, no config
+// resource. (The tombstones in `__mirror_state` are the coordinator's part.)
+func TestScenario57(t *testing.T) {
+	b := newBench(t, 1)
+	b.mirror("m")
+	b.must(b.c.Start(startRequest("m", "a")))
+	listed := func() (names []string) {
+		for name := range b.s.Image().Configs(meta.ResourceClusterMirror) {
+			names = append(names, name)
+		}
+		return names
+	}
+	if got := listed(); !slices.Equal(got, []string{"m"}) {
+		t.Fatal(got)
+	}
+	expect(t, "before the stop", code(b.do(b.c.Delete(deleteRequest("m")))), "INVALID_CLUSTER_MIRROR_STATES")
+	b.must(b.c.Stop(stopRequest("m", "a")))
+	b.must(b.c.Delete(deleteRequest("m")))
+	if got := listed(); len(got) != 0 {
+		t.Errorf("left: %v", got)
+	}
+	expect(t, "topic", b.wish("a"), " UNKNOWN")
+}
+
+// 151. mirror.version lowered with existing mirrors: refused, or mirror topics stay read-only.
+func TestScenario151(t *testing.T) {
+	b := newBench(t, 1)
+	lower := func() string {
+		t.Helper()
+		r := b.s.UpdateFeatures(at(), []controller.FeatureUpdate{{Name: mirrors.Feature, Level: 0, Kind: controller.DowngradeFeature}}, false)
+		for _, err := range r.Reply.([]*api.Error) {
+			if err != nil {
+				return err.Code.Name()
+			}
+		}
+		b.run(r)
+		return ""
+	}
+	b.mirror("m")
+	b.must(b.c.Start(startRequest("m", "a")))
+	expect(t, "with a mirror", lower(), "INVALID_UPDATE_VERSION")
+	if level := b.s.Image().Feature(mirrors.Feature); level != 1 {
+		t.Errorf("level %d", level)
+	}
+	b.must(b.c.Stop(stopRequest("m", "a")))
+	expect(t, "with a stopped mirror", lower(), "INVALID_UPDATE_VERSION")
+	b.must(b.c.Delete(deleteRequest("m")))
+	expect(t, "without mirrors", lower(), "")
 }
 
 // 137. Two operators: pause and stop at the same time; one wins, the other gets INVALID_CLUSTER_MIRROR_STATES; state never mixes.

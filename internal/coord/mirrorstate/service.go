@@ -9,6 +9,7 @@ import (
 
 	"milena/internal/api"
 	"milena/internal/coord"
+	"milena/internal/ids"
 	"milena/internal/machine"
 	"milena/internal/meta"
 	"milena/internal/mirrormsg"
@@ -60,7 +61,8 @@ func NewService(o ServiceOptions) *Service {
 // Close unloads all shards.
 func (s *Service) Close() { s.hosts.Close() }
 
-// Apply follows the metadata: the leadership of shards, and deleted mirrors, of which nothing is kept.
+// Apply follows the metadata: the leadership of shards, and deleted mirrors and topics, of which nothing is kept: a topic that is
+// mirrored again has the same id, and begins with other leader epochs.
 func (s *Service) Apply(d *meta.Delta) {
 	s.image.Store(d.Next) // first: a shard that loads asks which mirrors exist
 	s.hosts.Apply(d)
@@ -70,24 +72,44 @@ func (s *Service) Apply(d *meta.Delta) {
 			gone[r.Name] = true
 		}
 	}
-	if len(gone) == 0 {
+	deleted := map[ids.UUID]bool{}
+	for _, t := range d.Topics {
+		if wasDeleted(t) {
+			deleted[t.Prev.ID] = true
+		}
+	}
+	if len(gone)+len(deleted) == 0 {
 		return
 	}
 	// Enqueued here, the removals come before whatever a new mirror of the same name writes.
 	for _, sh := range s.hosts.All() {
-		s.forget(sh, func(k Key) bool { return gone[k.Mirror] })
+		s.forget(sh, func(k Key) bool { return gone[k.Mirror] || deleted[k.TopicID] })
 	}
+}
+
+// wasDeleted reports whether a topic is gone that was there, though one of the same id may have come since.
+func wasDeleted(t meta.TopicDelta) bool {
+	if t.Prev == nil || t.Deleted() || t.Next.ID != t.Prev.ID {
+		return t.Prev != nil
+	}
+	for i, p := range t.Prev.Partitions {
+		if i >= len(t.Next.Partitions) || t.Next.Partitions[i].LeaderEpoch < p.LeaderEpoch {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Service) exists(mirror string) bool {
 	return len(s.image.Load().Config(meta.ResourceClusterMirror, mirror)) > 0
 }
 
-// forgetGone removes from a freshly loaded shard the partitions of mirrors that don't exist: those that a shard which was
+// forgetGone removes from a freshly loaded shard the partitions of mirrors and topics that don't exist: those that a shard which was
 // loading, or led elsewhere, at the time of the deletion still holds.
 func (s *Service) forgetGone(partition int32) {
 	if sh, err := s.hosts.Shard(partition); err == nil {
-		s.forget(sh, func(k Key) bool { return !s.exists(k.Mirror) })
+		img := s.image.Load()
+		s.forget(sh, func(k Key) bool { return !s.exists(k.Mirror) || img.TopicByID(k.TopicID) == nil })
 	}
 }
 
@@ -95,7 +117,7 @@ func (s *Service) forgetGone(partition int32) {
 func (s *Service) forget(sh *coord.Shard[*Shard], gone func(Key) bool) {
 	sh.Submit(func(m *Shard) machine.Command { return m.Forget(gone) }, func(_ any, err error) {
 		if err != nil && !errors.Is(err, machine.ErrLoading) && !errors.Is(err, machine.ErrClosed) && !errors.Is(err, machine.ErrLost) {
-			s.o.Logger.Warn("states of deleted mirrors could not be removed", "partition", sh.Partition(), "error", err)
+			s.o.Logger.Warn("states of deleted mirrors or topics could not be removed", "partition", sh.Partition(), "error", err)
 		}
 	})
 }

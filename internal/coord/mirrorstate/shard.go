@@ -236,9 +236,9 @@ func (s *Shard) Write(writes []Write) machine.Command {
 // write checks one write against st in the order of spec 7.8 and returns what st becomes and the records for it.
 func (s *Shard) write(st Status, w Write) (Status, []machine.Record, error) {
 	switch {
-	case w.LeaderEpoch != -1 && st.LeaderEpoch > w.LeaderEpoch:
+	case w.LeaderEpoch != -1 && st.LeaderEpoch > w.LeaderEpoch && mutant != "stale":
 		return st, nil, api.Errorf(api.FencedLeaderEpoch, "leader epoch %d is older than %d, which was seen", w.LeaderEpoch, st.LeaderEpoch)
-	case w.StateEpoch != -1 && st.StateEpoch != w.StateEpoch:
+	case w.StateEpoch != -1 && st.StateEpoch != w.StateEpoch && mutant != "stale":
 		return st, nil, api.Errorf(api.FencedStateEpoch, "state epoch %d is not the current %d", w.StateEpoch, st.StateEpoch)
 	case !w.State.Valid():
 		return st, nil, api.Errorf(api.InvalidRequest, "%s is no mirror state", w.State)
@@ -258,14 +258,30 @@ func (s *Shard) write(st Status, w Write) (Status, []machine.Record, error) {
 	s.enter(&st, w)
 	st.LeaderEpoch = max(st.LeaderEpoch, w.LeaderEpoch)
 	st.StateEpoch++
+	if mutant == "stale" && w.LeaderEpoch >= 0 {
+		st.LeaderEpoch = w.LeaderEpoch
+	}
 	return st, append(records, stateRecord(w.Key, st)), nil
+}
+
+// clears reports whether a failure is over with a change of state. A partition that is tried again at its beginning has not got
+// beyond it: its retries are counted on, or they would never come to an end.
+func clears(from, to mirrormsg.State) bool {
+	switch to {
+	case mirrormsg.Stopped, mirrormsg.Paused:
+		return true
+	case mirrormsg.LogTruncation:
+		return from != mirrormsg.Failed
+	default:
+		return from == mirrormsg.LogTruncation && to == mirrormsg.Mirroring
+	}
 }
 
 // enter sets the state and the failure fields that go with it.
 func (s *Shard) enter(st *Status, w Write) {
 	if w.State != mirrormsg.Failed {
+		clears := clears(st.State, w.State)
 		st.State = w.State
-		clears := w.State == mirrormsg.LogTruncation || w.State == mirrormsg.Stopped || w.State == mirrormsg.Paused
 		switch {
 		case clears || w.RetryAttempt == 0:
 			st.Error, st.RetryAttempt, st.Previous = "", 0, mirrormsg.Unknown

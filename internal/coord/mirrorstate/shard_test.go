@@ -62,9 +62,11 @@ func codeOf(err error) api.Code {
 	return c
 }
 
+// 136. Stale leader write after a new leader's read (JR67 example): fenced.
+//
 // The worked example of spec 7.8: the read of the new leader fences the delayed write of the old one, which has the
 // current state epoch.
-func TestReadOfNewLeaderFencesOldOne(t *testing.T) {
+func TestScenario136(t *testing.T) {
 	l := newLogged()
 	for _, s := range []mirrormsg.State{mirrormsg.LogTruncation, mirrormsg.Mirroring} {
 		if _, err := l.writeOne(to(s, 1, -1)); err != nil {
@@ -182,6 +184,41 @@ func TestFailureFields(t *testing.T) {
 	w.RetryAttempt = 0
 	if st, err = l.writeOne(w); err != nil || st.RetryAttempt != 0 || st.Error != "" || st.Previous != mirrormsg.Unknown {
 		t.Fatalf("after the first fetch: %+v, %v", st, err)
+	}
+}
+
+// A retry that begins at LOG_TRUNCATION goes on counting; the alignment that succeeds ends the failure, and a new start does.
+func TestRetriesOfTheAlignmentAreCounted(t *testing.T) {
+	l := newLogged()
+	do := func(s mirrormsg.State) Status {
+		t.Helper()
+		w := to(s, -1, -1)
+		if s == mirrormsg.Failed {
+			w.Error = "no route"
+		}
+		st, err := l.writeOne(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	do(mirrormsg.LogTruncation)
+	for n := range int16(3) {
+		if st := do(mirrormsg.Failed); st.RetryAttempt != n+1 || st.Previous != mirrormsg.LogTruncation {
+			t.Fatalf("failure %d: %+v", n+1, st)
+		}
+		if st := do(mirrormsg.LogTruncation); st.RetryAttempt != n+1 || st.Error == "" {
+			t.Fatalf("retry %d: %+v", n+1, st)
+		}
+	}
+	if st := do(mirrormsg.Mirroring); st.RetryAttempt != 0 || st.Error != "" || st.Previous != mirrormsg.Unknown {
+		t.Fatalf("aligned: %+v", st)
+	}
+	do(mirrormsg.Failed)
+	do(mirrormsg.Stopping)
+	do(mirrormsg.Stopped)
+	if st := do(mirrormsg.LogTruncation); st.RetryAttempt != 0 || st.Error != "" {
+		t.Fatalf("started again: %+v", st)
 	}
 }
 

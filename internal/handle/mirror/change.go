@@ -129,8 +129,8 @@ func (h *Handlers) start(ctx context.Context, r *server.Request) {
 		return
 	}
 	resp := &mirrormsg.StartMirrorTopicsResponse{}
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
-	reply(r, resp, resp.ErrorCode)
+	resp.ErrorCode, resp.ErrorMessage = h.codeAndText(err)
+	h.reply(r, resp, resp.ErrorCode)
 }
 
 func (h *Handlers) prepareStart(ctx context.Context, req *mirrormsg.StartMirrorTopicsRequest) error {
@@ -253,8 +253,8 @@ func (h *Handlers) stop(ctx context.Context, r *server.Request) {
 		return
 	}
 	resp := &mirrormsg.StopMirrorTopicsResponse{}
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
-	reply(r, resp, resp.ErrorCode)
+	resp.ErrorCode, resp.ErrorMessage = h.codeAndText(err)
+	h.reply(r, resp, resp.ErrorCode)
 }
 
 // pause (4.6).
@@ -273,8 +273,8 @@ func (h *Handlers) pause(ctx context.Context, r *server.Request) {
 		return
 	}
 	resp := &mirrormsg.PauseMirrorTopicsResponse{}
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
-	reply(r, resp, resp.ErrorCode)
+	resp.ErrorCode, resp.ErrorMessage = h.codeAndText(err)
+	h.reply(r, resp, resp.ErrorCode)
 }
 
 // resume (4.7).
@@ -293,8 +293,8 @@ func (h *Handlers) resume(ctx context.Context, r *server.Request) {
 		return
 	}
 	resp := &mirrormsg.ResumeMirrorTopicsResponse{}
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
-	reply(r, resp, resp.ErrorCode)
+	resp.ErrorCode, resp.ErrorMessage = h.codeAndText(err)
+	h.reply(r, resp, resp.ErrorCode)
 }
 
 // delete (4.8): every partition of the mirror has to be stopped.
@@ -315,6 +315,6 @@ func (h *Handlers) delete(ctx context.Context, r *server.Request) {
 		return
 	}
 	resp := &mirrormsg.DeleteClusterMirrorResponse{}
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
-	reply(r, resp, resp.ErrorCode)
+	resp.ErrorCode, resp.ErrorMessage = h.codeAndText(err)
+	h.reply(r, resp, resp.ErrorCode)
 }

@@ -211,6 +211,23 @@ func TestKnownMirror(t *testing.T) {
 	})
 }
 
+// Clients are answered in their numbers of mirror errors (spec 0.2b), and brokers by Milena's.
+func TestNumbersOfClients(t *testing.T) {
+	err := api.Errorf(api.UnknownClusterMirror, "none")
+	for points, want := range map[api.CodePoints]int16{api.Milena: 1137, api.Prototype: 137} {
+		h := New(Options{CodePoints: points})
+		if code, _ := h.codeAndText(err); code != want {
+			t.Errorf("%s: %d", points, code)
+		}
+		if code, _ := h.codeAndText(api.Errorf(api.RequestTimedOut, "late")); code != int16(api.RequestTimedOut) {
+			t.Errorf("%s: %d", points, code)
+		}
+	}
+	if code, _ := codeAndText(err); code != 1137 {
+		t.Errorf("between brokers: %d", code)
+	}
+}
+
 // A request's own timeout bounds it, within reason.
 func TestWithin(t *testing.T) {
 	for ms, want := range map[int32]time.Duration{1000: time.Second, 0: 30 * time.Second, -5: 30 * time.Second, 1<<31 - 1: 30 * time.Second} {

@@ -48,6 +48,14 @@ func (o ControllerOptions) run(ctx context.Context, r *cluster.ControllerRequest
 	return res, nil
 }
 
+// checked is run for requests that a broker has checked against the actual states, or asks by itself: nobody but a broker sees them.
+func (o ControllerOptions) checked(ctx context.Context, r *cluster.ControllerRequest, req kmsg.Request, cmd func() controller.Command, timeoutMs func() int32) (mirrors.Result, error) {
+	if !r.Forwarded && !r.Node {
+		return mirrors.Result{}, api.Errorf(api.InvalidRequest, "%s is sent to a broker, which checks the states of partitions, not to a controller", r.Key)
+	}
+	return o.run(ctx, r, req, cmd, timeoutMs)
+}
+
 func defaultTimeout() int32 { return 30000 }
 
 // topicError is what became of a topic; a success may have words too.
@@ -72,7 +80,7 @@ func (o ControllerOptions) create(ctx context.Context, r *cluster.ControllerRequ
 func (o ControllerOptions) start(ctx context.Context, r *cluster.ControllerRequest) kmsg.Response {
 	req := mirrormsg.NewStartMirrorTopicsRequest()
 	resp := &mirrormsg.StartMirrorTopicsResponse{}
-	res, err := o.run(ctx, r, &req, func() controller.Command { return o.Commands.Start(&req) }, func() int32 { return req.TimeoutMs })
+	res, err := o.checked(ctx, r, &req, func() controller.Command { return o.Commands.Start(&req) }, func() int32 { return req.TimeoutMs })
 	for _, t := range res.Topics {
 		x := mirrormsg.StartMirrorTopicResult{Name: t.Name}
 		x.ErrorCode, x.ErrorMessage = topicError(t)
@@ -85,7 +93,7 @@ func (o ControllerOptions) start(ctx context.Context, r *cluster.ControllerReque
 func (o ControllerOptions) stop(ctx context.Context, r *cluster.ControllerRequest) kmsg.Response {
 	req := mirrormsg.NewStopMirrorTopicsRequest()
 	resp := &mirrormsg.StopMirrorTopicsResponse{}
-	res, err := o.run(ctx, r, &req, func() controller.Command { return o.Commands.Stop(&req) }, func() int32 { return req.TimeoutMs })
+	res, err := o.checked(ctx, r, &req, func() controller.Command { return o.Commands.Stop(&req) }, func() int32 { return req.TimeoutMs })
 	for _, t := range res.Topics {
 		x := mirrormsg.StopMirrorTopicResult{Name: t.Name}
 		x.ErrorCode, x.ErrorMessage = topicError(t)
@@ -98,7 +106,7 @@ func (o ControllerOptions) stop(ctx context.Context, r *cluster.ControllerReques
 func (o ControllerOptions) pause(ctx context.Context, r *cluster.ControllerRequest) kmsg.Response {
 	req := mirrormsg.NewPauseMirrorTopicsRequest()
 	resp := &mirrormsg.PauseMirrorTopicsResponse{}
-	res, err := o.run(ctx, r, &req, func() controller.Command { return o.Commands.Pause(&req) }, func() int32 { return req.TimeoutMs })
+	res, err := o.checked(ctx, r, &req, func() controller.Command { return o.Commands.Pause(&req) }, func() int32 { return req.TimeoutMs })
 	for _, t := range res.Topics {
 		x := mirrormsg.PauseMirrorTopicResult{Name: t.Name}
 		x.ErrorCode, x.ErrorMessage = topicError(t)
@@ -111,7 +119,7 @@ func (o ControllerOptions) pause(ctx context.Context, r *cluster.ControllerReque
 func (o ControllerOptions) resume(ctx context.Context, r *cluster.ControllerRequest) kmsg.Response {
 	req := mirrormsg.NewResumeMirrorTopicsRequest()
 	resp := &mirrormsg.ResumeMirrorTopicsResponse{}
-	res, err := o.run(ctx, r, &req, func() controller.Command { return o.Commands.Resume(&req) }, func() int32 { return req.TimeoutMs })
+	res, err := o.checked(ctx, r, &req, func() controller.Command { return o.Commands.Resume(&req) }, func() int32 { return req.TimeoutMs })
 	for _, t := range res.Topics {
 		x := mirrormsg.ResumeMirrorTopicResult{Name: t.Name}
 		x.ErrorCode, x.ErrorMessage = topicError(t)
@@ -124,7 +132,7 @@ func (o ControllerOptions) resume(ctx context.Context, r *cluster.ControllerRequ
 func (o ControllerOptions) delete(ctx context.Context, r *cluster.ControllerRequest) kmsg.Response {
 	req := mirrormsg.NewDeleteClusterMirrorRequest()
 	resp := &mirrormsg.DeleteClusterMirrorResponse{}
-	_, err := o.run(ctx, r, &req, func() controller.Command { return o.Commands.Delete(&req) }, func() int32 { return req.TimeoutMs })
+	_, err := o.checked(ctx, r, &req, func() controller.Command { return o.Commands.Delete(&req) }, func() int32 { return req.TimeoutMs })
 	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
 	return resp
 }

@@ -64,8 +64,8 @@ func (h *Handlers) list(_ context.Context, r *server.Request) {
 			resp.Mirrors = append(resp.Mirrors, m)
 		}
 	}
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
-	reply(r, resp, resp.ErrorCode)
+	resp.ErrorCode, resp.ErrorMessage = h.codeAndText(err)
+	h.reply(r, resp, resp.ErrorCode)
 }
 
 // describe collects states and progress of the chosen partitions (4.10).
@@ -94,15 +94,15 @@ func (h *Handlers) describe(ctx context.Context, r *server.Request) {
 			resp.Mirrors = append(resp.Mirrors, h.describeMirror(ctx, img, name, own, req))
 		}
 	}
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
-	reply(r, resp, resp.ErrorCode)
+	resp.ErrorCode, resp.ErrorMessage = h.codeAndText(err)
+	h.reply(r, resp, resp.ErrorCode)
 }
 
 func (h *Handlers) describeMirror(ctx context.Context, img *meta.Image, name string, own map[string]string, req *mirrormsg.DescribeClusterMirrorsRequest) mirrormsg.DescribedMirror {
 	m := mirrormsg.NewDescribedMirror()
 	m.MirrorName = name
 	if len(own) == 0 {
-		m.ErrorCode, m.ErrorMessage = codeAndText(api.Errorf(api.UnknownClusterMirror, "there is no mirror %s", name))
+		m.ErrorCode, m.ErrorMessage = h.codeAndText(api.Errorf(api.UnknownClusterMirror, "there is no mirror %s", name))
 		return m
 	}
 	for key, at := range map[string]**string{bootstrapKey: &m.SourceBootstrap, sourceIDKey: &m.SourceClusterID} {
@@ -130,7 +130,7 @@ func (h *Handlers) describeMirror(ctx context.Context, img *meta.Image, name str
 	described, err := h.describePartitions(ctx, name, parts, req)
 	if err != nil && req.ClusterID != nil {
 		// A peer must not take a missing answer for "no last mirror epoch": it would cut everything.
-		m.ErrorCode, m.ErrorMessage = codeAndText(err)
+		m.ErrorCode, m.ErrorMessage = h.codeAndText(err)
 		m.Topics = nil
 		return m
 	}
@@ -187,7 +187,7 @@ func (h *Handlers) describePartitions(ctx context.Context, name string, parts []
 			switch {
 			case st.Err != nil:
 				failed = cmp.Or(failed, st.Err)
-				_, dp.ErrorMessage = codeAndText(st.Err)
+				_, dp.ErrorMessage = h.codeAndText(st.Err)
 				continue
 			case st.Error != "":
 				dp.ErrorMessage = &st.Error

@@ -37,8 +37,10 @@ type Options struct {
 	Manager    *mirror.Manager
 	Controller Forwarder
 	// Clamp takes the committed offsets of a partition above end back to it, of the groups coordinated here, and returns those.
-	Clamp  func(ctx context.Context, topic string, id ids.UUID, partition int32, end int64, epoch int32) ([]string, error)
-	Logger *slog.Logger
+	Clamp func(ctx context.Context, topic string, id ids.UUID, partition int32, end int64, epoch int32) ([]string, error)
+	// CodePoints are the numbers of mirror errors that clients use.
+	CodePoints api.CodePoints
+	Logger     *slog.Logger
 }
 
 // Handlers answer the mirror APIs of a broker's listeners.
@@ -63,6 +65,7 @@ func (h *Handlers) Register(t server.Table) {
 	t[api.RecoverMirrorTopics] = h.recover
 	t[api.MirrorCuts] = h.cuts
 	t[api.ClampGroupOffsets] = h.clamp
+	t[api.CheckMirrorSource] = h.checkSource
 }
 
 // pass forwards a request whose fields the broker has changed.
@@ -104,6 +107,17 @@ func codeAndText(err error) (int16, *string) {
 	}
 	code, msg := api.CodeOf(err)
 	return int16(code), &msg
+}
+
+// codeAndText is an error in the numbers that clients use. Brokers talk among themselves by Milena's.
+func (h *Handlers) codeAndText(err error) (int16, *string) {
+	code, text := codeAndText(err)
+	return h.o.CodePoints.WireCode(api.Code(code)), text
+}
+
+// reply answers a client, in its numbers.
+func (h *Handlers) reply(r *server.Request, msg kmsg.Response, code int16) {
+	reply(r, msg, int16(h.o.CodePoints.Code(code)))
 }
 
 // reply answers with msg; err is what it says at its top level, for the metrics.

@@ -158,12 +158,12 @@ func (h *Handlers) recover(ctx context.Context, r *server.Request) {
 	err := h.onMirror(r, req, &req.MirrorName, func(*meta.Image) {
 		for _, rt := range req.Topics {
 			out := mirrormsg.RecoverMirrorTopicResult{Name: rt.TopicName}
-			out.ErrorCode, out.ErrorMessage = codeAndText(h.recoverTopic(ctx, req.MirrorName, rt.TopicName))
+			out.ErrorCode, out.ErrorMessage = h.codeAndText(h.recoverTopic(ctx, req.MirrorName, rt.TopicName))
 			resp.Topics = append(resp.Topics, out)
 		}
 	})
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
-	reply(r, resp, resp.ErrorCode)
+	resp.ErrorCode, resp.ErrorMessage = h.codeAndText(err)
+	h.reply(r, resp, resp.ErrorCode)
 }
 
 func (h *Handlers) recoverTopic(ctx context.Context, mirror, topic string) error {

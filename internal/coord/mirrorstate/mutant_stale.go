@@ -1,0 +1,5 @@
+//go:build mutant_stale
+
+package mirrorstate
+
+const mutant = "stale"

@@ -1,0 +1,5 @@
+//go:build mutant_clamp
+
+package mirror
+
+const mutant = "clamp"

@@ -1,0 +1,5 @@
+//go:build mutant_lmelate
+
+package mirror
+
+const mutant = "lmelate"

@@ -1,0 +1,5 @@
+//go:build mutant_lmeskip
+
+package mirror
+
+const mutant = "lmeskip"
