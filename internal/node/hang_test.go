@@ -1,12 +1,14 @@
 package node_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/disk"
@@ -35,6 +37,14 @@ func TestControllerWhoseDiskHangs(t *testing.T) {
 	gate := make(chan struct{})
 	gates[victim].Store(&gate)
 	defer close(gate)
+	// A disk that nothing is written to hangs unnoticed: this is the write that it doesn't take.
+	writing, stop := context.WithCancel(t.Context())
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_, _ = kadm.NewClient(cl).CreateTopic(writing, 1, 1, nil, "during")
+	}()
+	defer func() { stop(); <-written }()
 	nodetest.Eventually(t, 20*time.Second, func() error {
 		if id := c.ActiveController(); id == 0 || id == victim {
 			return fmt.Errorf("the active controller is %d", id)

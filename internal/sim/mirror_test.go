@@ -5,9 +5,6 @@ package sim
 import (
 	"flag"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 )
@@ -22,38 +19,17 @@ func TestMirrors(t *testing.T) {
 		seed := *mirrorFrom + uint64(i)
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
 			p := mirrorsOf(t, seed)
-			why := p.broken()
-			if why == "" {
-				return
-			}
-			dir := keepLog(t, seedName("mirror", seed), p.log.lines)
+			var clusters []*machines
 			for _, s := range p.sides {
-				for _, n := range s.m.nodes {
-					if err := saveDisk(n.fs, "/", filepath.Join(dir, n.host())); err != nil {
-						t.Logf("the disk of %s is not kept: %v", n.host(), err)
-					}
-				}
+				clusters = append(clusters, s.m)
 			}
-			t.Errorf("%s\n\nthe end of the event log, which is with the disks in %s:\n%s\n\nrerun: go test -tags synctests ./internal/sim -run TestMirrors -sim.mirrorfrom=%d -sim.mirrorseeds=1 -sim.v", why, dir, tail(p.log.lines, 150), seed)
-			fails := 0
-			for range *reruns {
-				if mirrorsOf(t, seed).broken() != "" {
-					fails++
-				}
-			}
-			t.Logf("run %d times more, it failed %d times", *reruns, fails)
+			judge(t, "mirror", seed, p.broken(), p.log.lines, clusters, func() string { return mirrorsOf(t, seed).broken() })
 		})
 	}
 }
 
 // mirrorsOf runs one seed in a bubble.
 func mirrorsOf(t *testing.T, seed uint64) (p *pair) {
-	synctest.Test(t, func(*testing.T) {
-		var echo io.Writer
-		if *verbose {
-			echo = os.Stdout
-		}
-		p = runMirrors(seed, echo)
-	})
+	synctest.Test(t, func(*testing.T) { p = runMirrors(seed, echo()) })
 	return p
 }

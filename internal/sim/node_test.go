@@ -23,36 +23,47 @@ func TestNodes(t *testing.T) {
 		seed := *nodeFrom + uint64(i)
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
 			m := nodesOf(t, seed)
-			why := m.broken()
-			if why == "" {
-				return
-			}
-			dir := keepLog(t, seedName("node", seed), m.log.lines)
-			for _, n := range m.nodes {
-				if err := saveDisk(n.fs, "/", filepath.Join(dir, n.host())); err != nil {
-					t.Logf("the disk of node %d is not kept: %v", n.id, err)
-				}
-			}
-			t.Errorf("%s\n\nthe end of the event log, which is with the disks in %s:\n%s\n\nrerun: go test -tags synctests ./internal/sim -run TestNodes -sim.nodefrom=%d -sim.nodeseeds=1 -sim.v", why, dir, tail(m.log.lines, 150), seed)
-			fails := 0
-			for range *reruns {
-				if nodesOf(t, seed).broken() != "" {
-					fails++
-				}
-			}
-			t.Logf("run %d times more, it failed %d times", *reruns, fails)
+			judge(t, "node", seed, m.broken(), m.log.lines, []*machines{m}, func() string { return nodesOf(t, seed).broken() })
 		})
 	}
 }
 
+// judge fails a seed of whole nodes that broke a rule: it keeps the event log and the disks, and runs the seed again some times.
+func judge(t *testing.T, kind string, seed uint64, why string, lines []string, clusters []*machines, again func() string) {
+	t.Helper()
+	if why == "" {
+		return
+	}
+	dir := keepLog(t, seedName(kind, seed), lines)
+	for _, m := range clusters {
+		for _, n := range m.nodes {
+			if err := saveDisk(n.fs, "/", filepath.Join(dir, n.host())); err != nil {
+				t.Logf("the disk of %s is not kept: %v", n.host(), err)
+			}
+		}
+	}
+	test := map[string]string{"node": "Nodes", "mirror": "Mirrors"}[kind]
+	t.Errorf("%s\n\nthe end of the event log, which is with the disks in %s:\n%s\n\nrerun: go test -tags synctests ./internal/sim -run Test%s -sim.%sfrom=%d -sim.%sseeds=1 -sim.v",
+		why, dir, tail(lines, 150), test, kind, seed, kind)
+	fails := 0
+	for range *reruns {
+		if again() != "" {
+			fails++
+		}
+	}
+	t.Logf("run %d times more, it failed %d times", *reruns, fails)
+}
+
 // nodesOf runs one seed in a bubble.
 func nodesOf(t *testing.T, seed uint64) (m *machines) {
-	synctest.Test(t, func(*testing.T) {
-		var echo io.Writer
-		if *verbose {
-			echo = os.Stdout
-		}
-		m = runMachines(seed, echo)
-	})
+	synctest.Test(t, func(*testing.T) { m = runMachines(seed, echo()) })
 	return m
+}
+
+// echo is where events go while they happen, nil: nowhere.
+func echo() io.Writer {
+	if *verbose {
+		return os.Stdout
+	}
+	return nil
 }
