@@ -242,7 +242,7 @@ func TestControllerFailover(t *testing.T) {
 		"default":        {nil, 5, 500 * time.Millisecond, 2 * time.Second},
 		"fetch 2000":     {map[string]string{"controller.quorum.fetch.timeout.ms": "2000"}, 2, 2 * time.Second, 8 * time.Second},
 		"election 2000":  {map[string]string{"controller.quorum.election.timeout.ms": "2000"}, 2, 2 * time.Second, 8 * time.Second},
-		"shorter by far": {map[string]string{"controller.quorum.fetch.timeout.ms": "100", "controller.quorum.election.timeout.ms": "100"}, 2, 100 * time.Millisecond, 500 * time.Millisecond},
+		"shorter by far": {map[string]string{"controller.quorum.fetch.timeout.ms": "100", "controller.quorum.election.timeout.ms": "100"}, 2, 100 * time.Millisecond, time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -277,7 +277,8 @@ func TestControllerFailover(t *testing.T) {
 					// An election takes up to two time-outs. It may end without a leader, if both that are left begin it in the same
 					// milliseconds; twice in a row is so rare that it may take longer.
 					elections := time.Duration(c.active().quorum.Status().Epoch - epoch)
-					most := max(tt.most, elections*2*tt.timeout+200*time.Millisecond)
+					// What comes on top doesn't depend on the keys: looking for the new one, and connecting to it.
+					most := max(tt.most, elections*2*tt.timeout+time.Second)
 					t.Logf("%v after the kill a change was accepted; %d elections", took, elections)
 					if took < tt.timeout/2 || took > most || elections < 1 {
 						t.Errorf("the first change was accepted %v after the kill, not within %v to %v; %d elections", took, tt.timeout/2, most, elections)
