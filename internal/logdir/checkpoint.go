@@ -1,6 +1,7 @@
 package logdir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -33,6 +34,10 @@ type TopicPartition struct {
 // String is the name of the partition's directory.
 func (tp TopicPartition) String() string {
 	return tp.Topic + "-" + strconv.Itoa(int(tp.Partition))
+}
+
+func (tp TopicPartition) compare(o TopicPartition) int {
+	return cmp.Or(cmp.Compare(tp.Topic, o.Topic), cmp.Compare(tp.Partition, o.Partition))
 }
 
 type offsets map[TopicPartition]int64

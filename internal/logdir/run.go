@@ -317,7 +317,7 @@ func (s *Set) Close(ctx context.Context, clean bool, brokerEpoch int64) error {
 func (s *Set) closeDir(ctx context.Context, d *dir, clean bool, brokerEpoch int64) error {
 	logs := s.allOf(d)
 	var g errgroup.Group
-	g.SetLimit(32) // side by side, the disk makes many of them durable together
+	g.SetLimit(s.sideBySide(32)) // the disk makes many of them durable together
 	for _, l := range logs {
 		g.Go(func() error {
 			if err := ctx.Err(); clean && err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -56,6 +57,8 @@ type Options struct {
 	Registerer prometheus.Registerer // nil: no metrics
 	// Beside runs what a failed directory asks for outside of the caller's locks; nil: a goroutine, which Close waits for.
 	Beside func(fn func())
+	// InOrder opens and closes directories and logs one after another instead of side by side, for a simulation that repeats.
+	InOrder bool
 
 	ReserveBytes            int64         // log.dir.reserve.bytes; negative: 1 GiB or 5 % of the disk, whichever is less; 0: off
 	FlushCheckpointInterval time.Duration // log.flush.offset.checkpoint.interval.ms
@@ -180,6 +183,7 @@ func (s *Set) loadAll() error {
 		return err
 	}
 	var g errgroup.Group
+	g.SetLimit(s.sideBySide(-1))
 	for _, d := range s.dirs {
 		if d.online() {
 			g.Go(func() error { return s.loadDir(d) })
@@ -221,7 +225,7 @@ func (s *Set) loadLogs(d *dir) error {
 		return err
 	}
 	var g errgroup.Group
-	g.SetLimit(max(runtime.GOMAXPROCS(0), 2))
+	g.SetLimit(s.sideBySide(max(runtime.GOMAXPROCS(0), 2)))
 	for _, tp := range list {
 		g.Go(func() error {
 			id, err := partlog.ReadTopicID(s.o.FS, d.file(tp.String()+"/partition.metadata"))
@@ -248,10 +252,18 @@ func (s *Set) loadLogs(d *dir) error {
 			return nil
 		})
 	}
-	for tp, name := range d.copies {
-		g.Go(func() error { return s.loadFuture(d, tp, name) })
+	for _, tp := range slices.SortedFunc(maps.Keys(d.copies), TopicPartition.compare) {
+		g.Go(func() error { return s.loadFuture(d, tp, d.copies[tp]) })
 	}
 	return g.Wait()
+}
+
+// sideBySide is how many goroutines do what n may do.
+func (s *Set) sideBySide(n int) int {
+	if s.o.InOrder {
+		return 1
+	}
+	return n
 }
 
 // openLog opens a log with what all logs of a directory have in common.

@@ -78,6 +78,9 @@ type Options struct {
 	BrokerEpoch func() int64
 	// LagTimeMax is replica.lag.time.max.ms; 0 means 30 s.
 	LagTimeMax time.Duration
+	// InOrder makes new logs one after another instead of side by side, for a simulation that repeats: where there are several
+	// directories each goes to the one that has the fewest by then.
+	InOrder bool
 	// Suspended begins suspended: nothing is led until Resume.
 	Suspended bool
 	// Current says whether the metadata is likely that of now: if not, what only a
@@ -313,6 +316,9 @@ const aheadLimit = 32
 func (m *Manager) openAhead(d *meta.Delta) {
 	var g errgroup.Group
 	g.SetLimit(aheadLimit)
+	if m.opts.InOrder {
+		g.SetLimit(1)
+	}
 	var mu sync.Mutex
 	for _, td := range d.Topics {
 		if td.Deleted() {

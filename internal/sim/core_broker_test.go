@@ -61,9 +61,10 @@ func startBroker(c *cores, h *host) (*broker, error) {
 	log := c.logger(h)
 	var err error
 	b.dirs, err = logdir.Open(logdir.Options{
-		FS: disk.Faulty(h.fs, h.diskRule), Dirs: coreDirs, NodeID: b.id, Logger: c.loaderLogger(h),
+		FS: disk.Faulty(h.fs, h.diskRule), Dirs: coreDirs, NodeID: b.id, Logger: log,
 		Config:    func(string, ids.UUID) partlog.Config { return c.logConfig() },
 		Beside:    func(fn func()) { c.after(0, h.live(fn)) },
+		InOrder:   true,
 		OnOffline: func(path string, _ ids.UUID, err error) { b.lostDir(path, err) },
 	})
 	if err != nil {

@@ -28,7 +28,8 @@ func (noCaller) Call(context.Context, kmsg.Request) (kmsg.Response, error) {
 
 func (b *broker) newManager(log *slog.Logger) (*replica.Manager, error) {
 	return replica.New(replica.Options{
-		NodeID: b.id, Dirs: b.dirs, Settings: b.c.settings, Logger: log, Controller: noCaller{}, BrokerEpoch: func() int64 { return b.epoch },
+		InOrder: true,
+		NodeID:  b.id, Dirs: b.dirs, Settings: b.c.settings, Logger: log, Controller: noCaller{}, BrokerEpoch: func() int64 { return b.epoch },
 		LagTimeMax: lagMax, Suspended: true, Random: b.c.rnd.Uint32,
 	})
 }

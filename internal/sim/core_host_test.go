@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"milena/internal/disk"
@@ -156,24 +155,12 @@ func (h *host) format() error {
 }
 
 // logger writes what the code under test logs to the event log.
-func (c *cores) logger(h *host) *slog.Logger { return c.loggerOf(h, c.logf) }
-
-// loaderLogger is for the log directories, which load their logs side by side, in any order.
-func (c *cores) loaderLogger(h *host) *slog.Logger {
-	var mu sync.Mutex
-	return c.loggerOf(h, func(format string, args ...any) {
-		mu.Lock()
-		defer mu.Unlock()
-		c.notef(format, args...)
-	})
-}
-
-func (c *cores) loggerOf(h *host, logf func(string, ...any)) *slog.Logger {
+func (c *cores) logger(h *host) *slog.Logger {
 	level := slog.LevelInfo
 	if *debug {
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(logWriter{logf, h}, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	return slog.New(slog.NewTextHandler(logWriter{c.logf, h}, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}
