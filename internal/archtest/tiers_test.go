@@ -24,7 +24,7 @@ func tiers() map[string]int {
 		"internal/meta": 2, "internal/config": 2,
 		// 3 engines
 		"internal/machine": 3, "internal/quorum": 3, "internal/partlog": 3, "internal/logdir": 3, "internal/peer": 3,
-		"internal/metafollow": 3, "internal/client": 3, "internal/quorum/transport": 3, "internal/quorum/offline": 3,
+		"internal/metafollow": 3, "internal/client": 3, "internal/compare": 3, "internal/quorum/transport": 3, "internal/quorum/offline": 3,
 		// 4 what a broker does
 		"internal/controller": 4, "internal/replica": 4, "internal/replica/follow": 4, "internal/coord": 4, "internal/coord/group": 4, "internal/coord/mirrorstate": 4,
 		"internal/mirror": 4, "internal/controller/mirrors": 4,
@@ -44,7 +44,7 @@ func sameTier() map[int][]string {
 	return map[int][]string{
 		1: {"internal/ids", "internal/deadline", "internal/api", "internal/disk", "internal/obs", "internal/record", "internal/wire", "internal/mirrormsg", "internal/fetchwire"},
 		2: {"internal/meta", "internal/config"},
-		3: {"internal/partlog", "internal/logdir", "internal/machine", "internal/quorum", "internal/client", "internal/peer", "internal/metafollow", "internal/quorum/transport", "internal/quorum/offline"},
+		3: {"internal/partlog", "internal/logdir", "internal/machine", "internal/quorum", "internal/client", "internal/compare", "internal/peer", "internal/metafollow", "internal/quorum/transport", "internal/quorum/offline"},
 		4: {"internal/controller", "internal/replica", "internal/replica/follow", "internal/coord", "internal/coord/group", "internal/coord/mirrorstate", "internal/controller/mirrors", "internal/mirror"},
 		5: {"internal/server", "internal/handle/data", "internal/handle/group", "internal/handle/admin", "internal/handle/cluster", "internal/handle/mirror", "internal/handle"},
 		6: {"mirroradm", "internal/console", "internal/node", "internal/demo", "internal/cli"},

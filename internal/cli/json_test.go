@@ -85,7 +85,7 @@ func TestJSONEverywhere(t *testing.T) {
 		{"mirrors delete", "dr", 1},
 		{"features describe", "", 1},
 		{"features downgrade", "mirror.version=0 --dry-run", 1},
-		{"features upgrade", "mirror.version=1 --dry-run", 1},
+		{"features upgrade", "mirror.version=2 --dry-run", 1},
 		{"quorum describe", "", 1},
 		{"quorum remove", "--controller-id 9 --controller-directory-id JEXY6aqzQY-32P5TStzaFg", refused},
 		{"quorum add", "--controller-id 9 --controller-directory-id JEXY6aqzQY-32P5TStzaFg --endpoint CONTROLLER://127.0.0.1:1 --timeout-ms 300", refused},

@@ -249,6 +249,7 @@ func (n *Node) dynamic(r *reader) {
 	n.RedirectUntilMs = r.num("milena.redirect.clients.until.ms")
 	n.Mirror.RefreshInterval = r.ms("mirror.metadata.refresh.interval.ms")
 	n.Mirror.CutRetention, n.Mirror.CutRetentionBytes = r.ms("mirror.cut.retention.ms"), r.num("mirror.cut.retention.bytes")
+	n.Mirror.Fetchers, n.Mirror.Throttle = r.int("mirror.num.replica.fetchers"), r.num("mirror.replication.throttled.rate")
 	n.Replica.Fetchers = r.int("num.replica.fetchers")
 	n.Replica.LeaderThrottle, n.Replica.FollowerThrottle = r.num("leader.replication.throttled.rate"), r.num("follower.replication.throttled.rate")
 	n.Replica.MoveRate = r.num("replica.alter.log.dirs.io.max.bytes.per.second")

@@ -362,6 +362,13 @@ leader.replication.throttled.rate=99
 	if !r.RackAware || r.Fetchers != 3 || r.LagTimeMax != 4*time.Second || r.FetchMaxBytes != 77 || r.FetchWait != 500*time.Millisecond || r.LeaderThrottle != 99 || r.FollowerThrottle != math.MaxInt64 {
 		t.Errorf("replica %+v", r)
 	}
+	if m := broker.Mirror; m.Fetchers != 1 || m.Throttle != math.MaxInt64 {
+		t.Errorf("mirror %+v", m)
+	}
+	moved, notes := broker.WithDynamic(map[string]string{"mirror.num.replica.fetchers": "2", "mirror.replication.throttled.rate": "7"}, map[string]string{"mirror.replication.throttled.rate": "9"})
+	if len(notes) != 0 || moved.Mirror.Fetchers != 2 || moved.Mirror.Throttle != 9 {
+		t.Errorf("mirror after a dynamic change: %+v, %v", moved.Mirror, notes)
+	}
 	after, notes := broker.WithDynamic(map[string]string{"num.replica.fetchers": "5", "follower.replication.throttled.rate": "10"}, nil)
 	if len(notes) != 0 || after.Replica.Fetchers != 5 || after.Replica.FollowerThrottle != 10 || after.Replica.LagTimeMax != 4*time.Second {
 		t.Errorf("after a dynamic change: %+v, %v", after.Replica, notes)

@@ -199,6 +199,8 @@ type MirrorNode struct {
 	RetryMaxAttempts        int    // 0: never
 	AdminListener           string // mirror.admin.listener.name, default the inter-broker listener
 	FetchMemory             int64  // mirror.fetch.memory.bytes
+	Fetchers                int    // mirror.num.replica.fetchers, for each mirror and source broker; dynamic
+	Throttle                int64  // mirror.replication.throttled.rate, bytes a second; dynamic
 	// CutRetention is mirror.cut.retention.ms, negative: for ever; CutRetentionBytes is mirror.cut.retention.bytes, -1: no
 	// limit. Both are dynamic.
 	CutRetention        time.Duration

@@ -17,8 +17,8 @@ var mirrorKeys = []Def{
 	key("mirror.fetch.wait.max.ms", Int, "1000", atLeast(0), Medium, ClusterWide, Honoured, "Longest wait of a fetch at the source.").own(),
 	key("mirror.fetch.backoff.ms", Long, "1000", atLeast(0), Medium, ClusterWide, Honoured, "Pause of a fetcher after an error, and when it has nothing to fetch.").own(),
 	key("mirror.fetch.min.bytes", Int, "1", atLeast(0), Medium, ClusterWide, Honoured, "Bytes that a fetch at the source waits for.").own(),
-	key("mirror.fetch.response.max.bytes", Int, "10485760", atLeast(0), Medium, ClusterWide, Honoured, "Most bytes of one answer of the source; a first larger batch still comes.").own(),
-	key("mirror.fetch.max.bytes", Int, "1048576", atLeast(0), Medium, ClusterWide, Honoured, "Most bytes per partition; a first larger batch still comes.").own(),
+	key("mirror.fetch.response.max.bytes", Int, "10485760", atLeast(0), Medium, ClusterWide, Honoured, "Most bytes of one answer of the source; a first larger batch still comes. Unless it is set, answers on long lines are larger, up to 64 MiB or a quarter of mirror.fetch.memory.bytes.").own(),
+	key("mirror.fetch.max.bytes", Int, "1048576", atLeast(0), Medium, ClusterWide, Honoured, "Most bytes per partition; a first larger batch still comes. Unless it is set, partitions that are behind share what an answer has room for.").own(),
 	key("mirror.socket.timeout.ms", Int, "30000", atLeast(0), Medium, ClusterWide, Honoured, "Deadline of a fetch at the source.").own(),
 	key("mirror.socket.receive.buffer.bytes", Int, "-1", atLeast(-1), Medium, ClusterWide, Honoured, "Receive buffer of a fetcher's connection; -1 leaves it to the system, which lets it grow on long lines.").own(),
 
@@ -33,6 +33,8 @@ var mirrorKeys = []Def{
 	key("mirror.truncate.unrelated.topics", List, "", items(true), Medium, ClusterWide, Honoured, "Topics whose records may be cut off although they share no history with the source.").own(),
 	key("mirror.skip.batches", List, "", batches(), Medium, ClusterWide, Honoured, "Batches of the source that fail their check and are left out, as topic:partition:offset.").own(),
 	key("mirror.max.cut.records", Long, "-1", atLeast(-1), Medium, ClusterWide, Honoured, "A truncation while mirroring that would cut off more records than this fails instead; -1 means no limit.").own(),
+	key("mirror.audit.interval.ms", Long, "86400000", atLeast(0), Low, ClusterWide, Honoured, "How often the leader of a partition compares it with the source; 0 means never.").own(),
+	key("mirror.audit.bytes.per.second", Long, "262144", atLeast(0), Low, ClusterWide, Honoured, "What each broker reads from the source to compare, in bytes per second; 0 means nothing.").own(),
 	key("mirror.source.code.points", String, "milena", oneOf("milena", "prototype"), Low, ClusterWide, Honoured, "Numbers of the mirror requests at the source where it doesn't offer Milena's own.").own(),
 
 	key("security.protocol", String, "PLAINTEXT", oneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), High, ClusterWide, Honoured, "Security protocol towards the source.").own(),

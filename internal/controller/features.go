@@ -15,7 +15,7 @@ import (
 
 // Features of this release. Raising a level needs every node's support (KIP-584).
 const (
-	MirrorFeature      = "mirror.version"      // 1: Cluster Mirroring
+	MirrorFeature      = meta.MirrorFeature    // 1: Cluster Mirroring; 2: replicas to be cut are in the metadata
 	GroupFeature       = "group.version"       // 1: the consumer group protocol of KIP-848
 	TransactionFeature = "transaction.version" // 1 and 2: KIP-890
 )
@@ -26,7 +26,7 @@ func Features() []meta.FeatureRange {
 	return []meta.FeatureRange{
 		{Name: GroupFeature, Min: 0, Max: 0},
 		{Name: meta.MetadataVersionFeature, Min: 7, Max: 33},
-		{Name: MirrorFeature, Min: 0, Max: 1},
+		{Name: MirrorFeature, Min: 0, Max: meta.UnalignedLevel},
 		{Name: TransactionFeature, Min: 0, Max: 0},
 	}
 }
@@ -145,7 +145,27 @@ func (s *State) checkFeatureUpdate(img *meta.Image, u FeatureUpdate) *api.Error 
 		}
 		return api.Errorf(api.InvalidUpdateVersion, "%s can't go from %d to %d: unsafe downgrades of it aren't supported", u.Name, now, u.Level)
 	}
+	if u.Name == MirrorFeature && u.Level < meta.UnalignedLevel {
+		if err := checkAligned(img, u); err != nil {
+			return err
+		}
+	}
 	return s.guard(Op{Kind: OpUpdateFeature, Feature: u.Name, Level: u.Level})
+}
+
+// checkAligned refuses a level by which it would be forgotten that replicas hold records that their partition has given up.
+func checkAligned(img *meta.Image, u FeatureUpdate) *api.Error {
+	for t := range img.Topics() {
+		for i, p := range t.Partitions {
+			for _, un := range p.Unaligned {
+				if un.Replica != meta.AnyReplica {
+					return api.Errorf(api.InvalidUpdateVersion, "feature %s can't get level %d: replica %d of partition %d of topic %s has to be cut to offset %d when it is back, which that level doesn't know; start the broker, or take it out of the partition",
+						u.Name, u.Level, un.Replica, i, t.Name, un.Offset)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // lossless is the lowest metadata.version that holds all that the given one may have

@@ -164,17 +164,17 @@ func TestStaleAlterPartition(t *testing.T) {
 		change AlterISR
 		want   api.Code
 	}{
-		{"as it is", 1, AlterISR{id, 0, 5, 1, both, 0}, api.NoError},
-		{"an old leader epoch", 1, AlterISR{id, 0, 4, 1, both, 0}, api.FencedLeaderEpoch},
-		{"a leader epoch of the future", 1, AlterISR{id, 0, 6, 1, both, 0}, api.NotController},
-		{"an old partition epoch", 1, AlterISR{id, 0, 5, 0, both, 0}, api.InvalidUpdateVersion},
-		{"a partition epoch of the future", 1, AlterISR{id, 0, 5, 2, both, 0}, api.NotController},
-		{"by a follower", 2, AlterISR{id, 0, 5, 1, both, 0}, api.InvalidRequest},
-		{"to recovering", 1, AlterISR{id, 0, 5, 1, both[:1], 1}, api.InvalidRequest},
-		{"an unknown recovery state", 1, AlterISR{id, 0, 5, 1, both, 2}, api.InvalidRequest},
-		{"an unknown topic", 1, AlterISR{ids.UUID{1}, 0, 5, 1, both, 0}, api.UnknownTopicID},
-		{"an unknown partition", 1, AlterISR{id, 1, 5, 1, both, 0}, api.UnknownTopicOrPartition},
-		{"a member of another time", 1, AlterISR{id, 0, 5, 1, []ISRMember{{1, -1}, {2, 99}}, 0}, api.IneligibleReplica},
+		{"as it is", 1, AlterISR{id, 0, 5, 1, both, 0, nil}, api.NoError},
+		{"an old leader epoch", 1, AlterISR{id, 0, 4, 1, both, 0, nil}, api.FencedLeaderEpoch},
+		{"a leader epoch of the future", 1, AlterISR{id, 0, 6, 1, both, 0, nil}, api.NotController},
+		{"an old partition epoch", 1, AlterISR{id, 0, 5, 0, both, 0, nil}, api.InvalidUpdateVersion},
+		{"a partition epoch of the future", 1, AlterISR{id, 0, 5, 2, both, 0, nil}, api.NotController},
+		{"by a follower", 2, AlterISR{id, 0, 5, 1, both, 0, nil}, api.InvalidRequest},
+		{"to recovering", 1, AlterISR{id, 0, 5, 1, both[:1], 1, nil}, api.InvalidRequest},
+		{"an unknown recovery state", 1, AlterISR{id, 0, 5, 1, both, 2, nil}, api.InvalidRequest},
+		{"an unknown topic", 1, AlterISR{ids.UUID{1}, 0, 5, 1, both, 0, nil}, api.UnknownTopicID},
+		{"an unknown partition", 1, AlterISR{id, 1, 5, 1, both, 0, nil}, api.UnknownTopicOrPartition},
+		{"a member of another time", 1, AlterISR{id, 0, 5, 1, []ISRMember{{1, -1}, {2, 99}}, 0, nil}, api.IneligibleReplica},
 	} {
 		before := len(b.log)
 		epoch := img.Broker(tt.broker).Epoch
@@ -186,7 +186,7 @@ func TestStaleAlterPartition(t *testing.T) {
 			t.Errorf("%s: a stale broker epoch is taken", tt.name)
 		}
 	}
-	twice := AlterISR{id, 0, 5, 1, both[:1], 0}
+	twice := AlterISR{id, 0, 5, 1, both[:1], 0, nil}
 	res, _ := b.run(b.s.AlterPartition(b.now, 1, img.Broker(1).Epoch, []AlterISR{twice, twice})).([]AlterISRResult)
 	if res[0].Err != nil || !slices.Equal(res[0].ISR, []int32{1}) || res[0].PartitionEpoch != 2 || res[0].Leader != 1 || res[0].LeaderEpoch != 5 || code(res[1].Err) != api.InvalidRequest {
 		t.Errorf("a partition twice: %+v", res)

@@ -27,6 +27,9 @@ type AlterISR struct {
 	// Recovery is meta.LeaderRecovering until the leader has recovered from an unclean
 	// election.
 	Recovery int8
+	// Cut, if not nil, is an offset that the leader's log was cut to: what replicas outside of
+	// the ISR hold from there on isn't the partition's (meta.Unaligned).
+	Cut *int64
 }
 
 // AlterISRResult is the partition after the change, or why it was refused.
@@ -82,6 +85,7 @@ func (s *State) alterISR(img *meta.Image, broker int32, ch AlterISR) (*meta.Part
 	for i, m := range ch.ISR {
 		c.isr[i] = m.Broker
 	}
+	c.aligned, c.cut = c.isr, ch.Cut
 	rec := c.record()
 	after := *p
 	if rec != nil {
@@ -120,6 +124,10 @@ func checkAlterISR(img *meta.Image, t *meta.Topic, p *meta.Partition, broker int
 		return refuse(api.InvalidRequest, "a leader that recovers is the only member, and one that has recovered does not begin again")
 	case ch.Recovery != meta.LeaderRecovering && ch.Recovery != meta.LeaderRecovered:
 		return refuse(api.InvalidRequest, "leader recovery state %d is unknown", ch.Recovery)
+	case ch.Cut != nil && *ch.Cut < 0:
+		return refuse(api.InvalidRequest, "a log can't be cut to offset %d", *ch.Cut)
+	case ch.Cut != nil && img.Feature(MirrorFeature) < meta.UnalignedLevel:
+		return refuse(api.UnsupportedVersion, "cuts are noted from level %d of feature %s on", meta.UnalignedLevel, MirrorFeature)
 	}
 	hasLeader := false
 	for i, m := range ch.ISR {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -41,6 +42,11 @@ type plan struct {
 	// forgotten is a broker whose replica is new and empty: it is no last known leader
 	// either; -1: none.
 	forgotten int32
+	// aligned are replicas of which the leader has seen that they hold nothing which the partition
+	// has given up: those it wants in the ISR, and itself.
+	aligned []int32
+	// cut, if not nil, is where the leader has cut its log to.
+	cut *int64
 
 	election election
 	minISR   int
@@ -215,6 +221,9 @@ func (c *plan) difference(leader int32, elr, lastKnown []int32) *meta.PartitionC
 	if p.LeaderRecoveryState != c.recovery {
 		r.LeaderRecoveryState, changed = c.recovery, true
 	}
+	if un := c.unaligned(); !slices.Equal(p.Unaligned, un) {
+		r.Unaligned, changed = append([]meta.Unaligned{}, un...), true
+	}
 	gone := func(b int32) bool { return !slices.Contains(c.replicas, b) }
 	switch {
 	case p.LeaderEpoch == math.MaxInt32: // no epoch is left: better no change than another leader under the same one
@@ -228,6 +237,46 @@ func (c *plan) difference(leader int32, elr, lastKnown []int32) *meta.PartitionC
 		return nil
 	}
 	return r
+}
+
+// unaligned is who has to be cut, and to where, after the change. An election takes nobody out: who is elected says itself, as the
+// leader, when it has cut its log. They stay eligible, since no record that counts lies above a cut that hasn't reached them.
+func (c *plan) unaligned() []meta.Unaligned {
+	if len(c.old.Unaligned) == 0 && c.cut == nil {
+		return nil
+	}
+	offsets := map[int32]int64{}
+	lower := func(replica int32, to int64) {
+		if old, ok := offsets[replica]; !ok || to < old {
+			offsets[replica] = to
+		}
+	}
+	for _, u := range c.old.Unaligned {
+		if u.Replica == meta.AnyReplica || slices.Contains(c.replicas, u.Replica) {
+			lower(u.Replica, u.Offset)
+		}
+	}
+	if deepest, ok := offsets[meta.AnyReplica]; ok {
+		for _, r := range c.replicas {
+			if !slices.Contains(c.old.Replicas, r) {
+				lower(r, deepest)
+			}
+		}
+	}
+	if c.cut != nil {
+		lower(meta.AnyReplica, *c.cut)
+		for _, r := range c.replicas {
+			lower(r, *c.cut)
+		}
+	}
+	for _, r := range c.aligned {
+		delete(offsets, r)
+	}
+	var out []meta.Unaligned
+	for _, r := range slices.Sorted(maps.Keys(offsets)) {
+		out = append(out, meta.Unaligned{Replica: r, Offset: offsets[r]})
+	}
+	return out
 }
 
 // event is something that concerns one broker's replicas everywhere.

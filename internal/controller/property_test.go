@@ -112,6 +112,13 @@ func (m model) checkChange(t *rapid.T, b *bench, before *meta.Image, x *meta.Top
 		p.PartitionEpoch == o.PartitionEpoch && !reflect.DeepEqual(o, p) {
 		t.Fatalf("%s-%d: epochs went from %+v to %+v", x.Name, i, *o, *p)
 	}
+	for _, u := range o.Unaligned {
+		to, still := p.UnalignedAt(u.Replica)
+		gone := u.Replica != meta.AnyReplica && (!slices.Contains(p.Replicas, u.Replica) || h.altered && slices.Contains(p.ISR, u.Replica))
+		if still && to > u.Offset || !still && !gone {
+			t.Fatalf("%s-%d: it was forgotten that %d is to be cut to %d: from %+v to %+v", x.Name, i, u.Replica, u.Offset, *o, *p)
+		}
+	}
 	if h.distrusted >= 0 {
 		delete(sure, h.distrusted)
 	}
@@ -258,6 +265,10 @@ func (w *world) alterISR(img *meta.Image, h *happening) {
 			ch.ISR = append(ch.ISR, m)
 		}
 	}
+	if w.chance(3) {
+		to := rapid.Int64Range(0, 9).Draw(w.t, "cut")
+		ch.Cut = &to
+	}
 	epoch := img.Broker(p.Leader).Epoch
 	h.altered = true
 	h.run = func(b *bench) { b.run(b.s.AlterPartition(b.now, p.Leader, epoch, []AlterISR{ch})) }
@@ -351,6 +362,7 @@ func (w *world) other(img *meta.Image, h *happening) {
 
 func propertyOptions(o *Options) {
 	o.RebalanceInterval, o.UncleanInterval = 20*time.Second, 30*time.Second
+	o.Bootstrap = Bootstrap()
 	o.InternalTopics = func(*meta.Image) []InternalTopic { return []InternalTopic{{"internal", 3}} }
 }
 

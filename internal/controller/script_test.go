@@ -27,6 +27,8 @@ import (
 //	shutdown 1 [done]        a heartbeat that wants to shut down; done: it may
 //	isr a-0 1,2              the leader asks for the ISR
 //	recovered a-0            the leader has recovered
+//	isr a-0 1,2 10           the leader has cut its log to an offset; "same": no other ISR
+//	mirrors 2                mirror.version gets a level
 //	elect preferred a-0      (or unclean)
 //	reassign a-0 2,3         (or cancel)
 //	place 1 x a-0            the broker's replica lies in the directory ("lost" is a failed one)
@@ -37,7 +39,7 @@ import (
 //	pass 10s                 time goes by, for the brokers as well
 //	failover                 another controller becomes active
 //	a-0: 2/1 isr 2,3         leader 2 with epoch 1; then elr, last, adding, removing, on (the
-//	                         replicas), recovering where there is something to say
+//	                         replicas), recovering, unaligned (any: replicas to come) where there is something to say
 //
 // A command that ends in "! CODE" is refused with that code.
 func TestScripts(t *testing.T) {
@@ -125,6 +127,16 @@ func describe(p *meta.Partition, replicas bool) string {
 	}
 	if p.LeaderRecoveryState == meta.LeaderRecovering {
 		out += " recovering"
+	}
+	for i, u := range p.Unaligned {
+		if i == 0 {
+			out += " unaligned"
+		}
+		who := strconv.Itoa(int(u.Replica))
+		if u.Replica == meta.AnyReplica {
+			who = "any"
+		}
+		out += fmt.Sprintf(" %s@%d", who, u.Offset)
 	}
 	return strings.TrimSpace(out)
 }
@@ -230,6 +242,7 @@ func (s *script) commands() map[string]func(args []string) error {
 		},
 		"unregister": each(func(id int32) error { return asError(s.run(s.s.UnregisterBroker(s.now, id))) }),
 		"failover":   func([]string) error { s.failover(); return nil },
+		"mirrors":    s.mirrorsCommand,
 		"topic":      s.topicCommand, "shutdown": s.shutdownCommand, "isr": s.isrCommand, "recovered": s.isrCommand,
 		"elect": s.electCommand, "reassign": s.reassignCommand, "place": s.placeCommand, "fail": s.failCommand,
 		"set": s.setCommand, "unset": s.setCommand, "pass": s.passCommand,
@@ -256,16 +269,38 @@ func (s *script) shutdownCommand(args []string) error {
 	return asError(r)
 }
 
+func (s *script) mirrorsCommand(args []string) error {
+	level, kind := int16(numbers(args[0])[0]), UpgradeFeature
+	if level < s.s.Image().Feature(MirrorFeature) {
+		kind = DowngradeFeature
+	}
+	var up []FeatureUpdate
+	if s.s.Image().Feature(meta.MetadataVersionFeature) == 0 {
+		up = append(up, FeatureUpdate{meta.MetadataVersionFeature, 33, UpgradeFeature})
+	}
+	for _, err := range s.run(s.s.UpdateFeatures(s.now, append(up, FeatureUpdate{MirrorFeature, level, kind}), false)).([]*api.Error) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isrCommand is isr and recovered.
 func (s *script) isrCommand(args []string) error {
 	tp := partitionNamed(args[0])
 	img := s.s.Image()
 	t := img.TopicByName(tp.Topic)
 	p := t.Partition(tp.Partition)
 	list := p.ISR
-	if len(args) > 1 {
+	ch := AlterISR{Topic: t.ID, Partition: tp.Partition, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch}
+	if len(args) > 2 {
+		to := int64(numbers(args[2])[0])
+		ch.Cut = &to
+	}
+	if len(args) > 1 && args[1] != "same" {
 		list = numbers(args[1])
 	}
-	ch := AlterISR{Topic: t.ID, Partition: tp.Partition, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch}
 	for _, b := range list {
 		m := ISRMember{Broker: b, Epoch: -1}
 		if br := img.Broker(b); br != nil {

@@ -102,7 +102,7 @@ func (p *Partition) equal(o *Partition) bool {
 		p.LeaderRecoveryState == o.LeaderRecoveryState &&
 		slices.Equal(p.Replicas, o.Replicas) && slices.Equal(p.ISR, o.ISR) && slices.Equal(p.Dirs, o.Dirs) &&
 		slices.Equal(p.ELR, o.ELR) && slices.Equal(p.LastKnownELR, o.LastKnownELR) &&
-		slices.Equal(p.Adding, o.Adding) && slices.Equal(p.Removing, o.Removing)
+		slices.Equal(p.Adding, o.Adding) && slices.Equal(p.Removing, o.Removing) && slices.Equal(p.Unaligned, o.Unaligned)
 }
 
 func (b *Broker) equal(o *Broker) bool {

@@ -325,7 +325,7 @@ func (d *Draft) createPartition(r *PartitionRecord) error {
 		ELR: normal(r.ELR), LastKnownELR: normal(r.LastKnownELR),
 		Adding: normal(r.Adding), Removing: normal(r.Removing),
 		Leader: r.Leader, LeaderRecoveryState: r.LeaderRecoveryState,
-		LeaderEpoch: r.LeaderEpoch, PartitionEpoch: r.PartitionEpoch,
+		LeaderEpoch: r.LeaderEpoch, PartitionEpoch: r.PartitionEpoch, Unaligned: normal(r.Unaligned),
 	})
 	d.work.partitions++
 	return nil
@@ -361,6 +361,9 @@ func (r *PartitionChangeRecord) Change(p Partition) Partition {
 	set(&p.LastKnownELR, r.LastKnownELR)
 	if r.Directories != nil {
 		p.Dirs = normal(r.Directories)
+	}
+	if r.Unaligned != nil {
+		p.Unaligned = normal(r.Unaligned)
 	}
 	if r.Leader != NoLeaderChange {
 		p.Leader = r.Leader

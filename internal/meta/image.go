@@ -98,6 +98,35 @@ type Partition struct {
 	LeaderRecoveryState int8
 	LeaderEpoch         int32
 	PartitionEpoch      int32
+	// Unaligned are the replicas that may hold records which the partition has given up, by replica; see [Unaligned].
+	Unaligned []Unaligned
+}
+
+// Unaligned is a replica that was out of sync when its partition's leader cut the log to agree with another cluster's. Its own
+// records from Offset on may not be the partition's, although their leader epochs look right: they are cut before it counts as in
+// sync, leads or serves anybody.
+type Unaligned struct {
+	Replica int32 // or AnyReplica
+	Offset  int64
+}
+
+// AnyReplica in [Unaligned] stands for every replica that is assigned later: a broker may come back with what it had in an earlier
+// assignment. Its offset is that of the deepest cut.
+const AnyReplica int32 = -1
+
+// UnalignedAt is the offset to which a replica's log has to be cut before anything else; false if it needn't.
+func (p *Partition) UnalignedAt(replica int32) (offset int64, ok bool) {
+	return UnalignedAt(p.Unaligned, replica)
+}
+
+// UnalignedAt looks for a replica in a list.
+func UnalignedAt(list []Unaligned, replica int32) (offset int64, ok bool) {
+	for _, u := range list {
+		if u.Replica == replica {
+			return u.Offset, true
+		}
+	}
+	return -1, false
 }
 
 // Broker is a registered broker; immutable.

@@ -124,6 +124,7 @@ type PartitionRecord struct {
 	Directories         []ids.UUID
 	ELR                 []int32
 	LastKnownELR        []int32
+	Unaligned           []Unaligned // a field of Milena's own
 }
 
 // ConfigRecord sets (or with a nil Value removes) one config entry of a resource.
@@ -152,6 +153,7 @@ type PartitionChangeRecord struct {
 	ELR                 []int32
 	LastKnownELR        []int32
 	Directories         []ids.UUID
+	Unaligned           []Unaligned // a field of Milena's own
 	// LeaderEpoch is the new leader epoch, -1 if this record does not set it (version 3).
 	// Below version 3 a record that names a leader raised the epoch by one.
 	LeaderEpoch int32

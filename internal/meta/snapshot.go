@@ -22,6 +22,13 @@ func (m *Image) Records() iter.Seq[Record] {
 // written; it leads in a snapshot.
 const MetadataVersionFeature = "metadata.version"
 
+// MirrorFeature is the name of the feature that says what mirrors may do: from level 1 on there are mirrors, from UnalignedLevel on
+// partitions have [Unaligned] replicas.
+const MirrorFeature = "mirror.version"
+
+// UnalignedLevel is the level of [MirrorFeature] from which on every node goes by [Partition.Unaligned].
+const UnalignedLevel int16 = 2
+
 func (m *Image) yieldFeatures(yield func(Record) bool) bool {
 	if level := m.Feature(MetadataVersionFeature); level != 0 {
 		if !yield(&FeatureLevelRecord{Feature: MetadataVersionFeature, Level: level}) {
@@ -94,7 +101,7 @@ func (p *Partition) Record(topic ids.UUID, partition int32) *PartitionRecord {
 		Replicas: p.Replicas, Directories: p.Dirs, ISR: p.ISR,
 		ELR: p.ELR, LastKnownELR: p.LastKnownELR, Adding: p.Adding, Removing: p.Removing,
 		Leader: p.Leader, LeaderRecoveryState: p.LeaderRecoveryState,
-		LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch,
+		LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Unaligned: p.Unaligned,
 	}
 }
 

@@ -13,6 +13,26 @@ const tagMetadataOffset = 10_000
 // tagGeneration is another one, of Fetch responses: an uint64, the generation of the quorum, which a restore from a backup changes.
 const tagGeneration = 10_001
 
+// tagCut is another one, of the partitions in AlterPartition requests: an int64, the offset that the leader's log was cut to.
+const tagCut = 10_002
+
+// SetCut adds the offset that a log was cut to to the tagged fields of a partition in an AlterPartition request.
+func SetCut(tags *kmsg.Tags, offset int64) {
+	tags.Set(tagCut, binary.BigEndian.AppendUint64(nil, uint64(offset)))
+}
+
+// Cut is the offset in the tagged fields of a partition in an AlterPartition request, nil if there is none.
+func Cut(tags *kmsg.Tags) *int64 {
+	var offset *int64
+	tags.Each(func(tag uint32, v []byte) {
+		if tag == tagCut && len(v) == 8 {
+			to := int64(binary.BigEndian.Uint64(v))
+			offset = &to
+		}
+	})
+	return offset
+}
+
 // SetGeneration adds the quorum's generation to a response's tagged fields.
 func SetGeneration(tags *kmsg.Tags, generation uint64) {
 	tags.Set(tagGeneration, binary.BigEndian.AppendUint64(nil, generation))

@@ -27,15 +27,20 @@ func (p *Partition) mirroring() bool {
 			return p.onOutcome(o)
 		case !gone && t.fetched.Load() && (p.status.RetryAttempt != 0 || p.status.Error != ""):
 			return p.write(write{state: mirrormsg.Mirroring, clear: true})
-		case !gone:
+		case !gone && p.rep.Marked():
 			return false
 		}
+		p.unfetch()
 	}
-	if p.cutting.Load() { // by a target that is gone
-		if !p.settled(false) {
-			return false
-		}
-		p.cutting.Store(false)
+	if !p.rep.Marked() {
+		// A new leader. One before it may have cut the log while mirroring, and told neither the controller nor all followers; and
+		// followers that are out of sync may have more than this log, which the source may not have any more.
+		p.rep.AlignFollowers(false)
+	}
+	if !p.settled(false) {
+		return false
+	}
+	if p.cutting.Swap(false) {
 		p.rep.AlignmentChanged()
 	}
 	m, ok := p.sourceMirror()
@@ -111,7 +116,7 @@ func (p *Partition) leader(ctx context.Context, m *mirror) (Leader, error) {
 // with decisions D3 and D5). A new leader begins again.
 func (p *Partition) truncation() bool {
 	p.unfetch()
-	if !p.cutDone {
+	if !p.cutDone || !p.rep.Marked() {
 		return p.align()
 	}
 	if !p.settled(p.mgr.waitsForAll(p.tp.topic)) {
@@ -148,7 +153,7 @@ func (p *Partition) align() bool {
 		}
 	case end > start && !m.set().TruncateUnrelated[p.tp.topic]:
 		return p.fail(fmt.Errorf("the topic holds %d records here that do not come from this source: they would be cut to mirror it; "+
-			"name the topic in the mirror's config mirror.truncate.unrelated.topics to allow that", end-start), false)
+			"milena mirrors start %s --topics %s --truncate-unrelated allows that (mirror.truncate.unrelated.topics)", end-start, p.mirror, p.tp.topic), false)
 	case end > start:
 		to = 0
 	}
@@ -165,7 +170,7 @@ func (p *Partition) align() bool {
 		}
 	}
 	// Also where nothing was cut here: a leader before this one may have been ahead of its followers with that, and of the groups.
-	p.rep.AlignFollowers()
+	p.rep.AlignFollowers(end > 0)
 	if known && to >= end {
 		p.clampTo.Store(end)
 	}

@@ -249,6 +249,7 @@ func (c *trio) failedOver(b *cluster) (topic string) {
 	b.stop("m", topic)
 	b.awaitState("m", topic, "STOPPED")
 	c.lead(topic, coordinator)
+	c.raise(topic, b.n.Image().Partition(topic, 0).LeaderEpoch)
 	c.produce(topic, 0, 3)
 	b.produce(topic, 0, 2)
 	eventually(c.t, func() error {

@@ -43,6 +43,7 @@ func (p *Partition) cut(to int64, why string) error {
 	if err := truncate(); err != nil {
 		return err
 	}
+	p.rep.AlignFollowers(true)
 	p.clampTo.Store(to)
 	p.mgr.metrics.cutRecords.WithLabelValues(p.mirror).Add(float64(end - from))
 	p.log.Warn("mirror partition was cut", "reason", why, "offset", to, "end", end, "records", end-from,
@@ -54,8 +55,8 @@ func (p *Partition) cut(to int64, why string) error {
 // ULE_LOG_TRUNCATION).
 func (p *Partition) uncleanTruncation() bool {
 	p.unfetch()
-	if !p.cutDone {
-		p.rep.AlignFollowers()
+	if !p.cutDone || !p.rep.Marked() {
+		p.rep.AlignFollowers(true)
 		p.cutDone = true
 	}
 	if !p.settled(true) {
@@ -78,8 +79,73 @@ func (p *Partition) converged(all bool) bool {
 	return false
 }
 
-// settled reports whether a cut is over: the replicas agree, and no group has committed more than there is.
-func (p *Partition) settled(all bool) bool { return p.clamped() && p.converged(all) }
+// noted reports whether the controller knows of the replicas that are away and have to cut their logs when they are back, whoever leads
+// then.
+func (p *Partition) noted() bool {
+	err := p.rep.Noted()
+	if err != nil {
+		p.wait(err)
+	}
+	return err == nil
+}
+
+// settled reports whether a cut is over: the replicas agree or will have to, and no group has committed more than there is.
+func (p *Partition) settled(all bool) bool { return p.clamped() && p.converged(all) && p.noted() }
+
+// SetAside keeps what a replica here is about to lose because it was away when its partition was cut to an offset, and was then chosen to
+// lead it; for replica.Manager.OnSelfCut. The topic may have left its mirror by now.
+func (m *Manager) SetAside(rep *replica.Partition, to int64) error {
+	log := rep.Log()
+	from, err := max(to, log.StartOffset()), error(nil)
+	if from == to {
+		if from, err = batchStart(log, to); err != nil {
+			return err
+		}
+	}
+	mirrorName := ""
+	if t := m.topic(rep.Topic()); t != nil {
+		mirrorName = t.MirrorName
+	}
+	_, epoch, _ := rep.Leader()
+	end := log.EndOffset()
+	aside, err := m.cuts.add(log, rep.TopicID(), from, end, Cut{Mirror: mirrorName, Topic: rep.Topic(), Partition: rep.Index(), LeaderEpoch: epoch,
+		Reason: fmt.Sprintf("the replica was away when the partition was cut to %d, and was chosen to lead it", to)})
+	if err != nil {
+		return fmt.Errorf("records from offset %d on could not be set aside, so none was cut: %w", from, err)
+	}
+	m.metrics.cutRecords.WithLabelValues(mirrorName).Add(float64(end - from))
+	m.opts.Logger.Warn("records of a replica that was away during a cut are set aside", "topic", rep.Topic(), "partition", rep.Index(), "offset", from, "end", end,
+		"set_aside", aside.Records, "file", aside.Name)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx.Err() == nil {
+		m.wg.Go(func() { m.clamp(rep, from) })
+	}
+	return nil
+}
+
+// clamp takes back the committed offsets of a partition that is no mirror's at the moment, for as long as a cut waits for that.
+func (m *Manager) clamp(rep *replica.Partition, to int64) {
+	for began := time.Now(); ; {
+		ctx, cancel := context.WithTimeout(m.ctx, clampTimeout)
+		groups, err := m.opts.ClampOffsets(ctx, rep.Topic(), rep.TopicID(), rep.Index(), to, rep.Log().LatestEpoch())
+		cancel()
+		switch {
+		case err == nil && len(groups) > 0:
+			m.opts.Logger.Warn("committed offsets above a cut were taken back", "topic", rep.Topic(), "partition", rep.Index(), "offset", to, "groups", groups)
+			return
+		case err == nil, m.ctx.Err() != nil:
+			return
+		case time.Since(began) > clampPatience:
+			m.opts.Logger.Error("committed offsets above the cut could not be taken back", "topic", rep.Topic(), "partition", rep.Index(), "offset", to, "error", err)
+			return
+		}
+		select {
+		case <-m.ctx.Done():
+		case <-time.After(guardPause):
+		}
+	}
+}
 
 // clampPatience is how long a partition waits for the coordinators of groups before it goes on without.
 const clampPatience = time.Minute

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"net"
 	"strconv"
 	"time"
@@ -20,9 +19,6 @@ import (
 )
 
 const (
-	// idleMaxBytes is what a request asks for while nothing comes in, so that requests that only wait don't hold
-	// the mirrors' fetch memory.
-	idleMaxBytes = 1 << 20
 	// corruptFetches is how often a batch may fail its check at one offset before the partition fails (spec D14).
 	corruptFetches = 3
 	// epochMargin and epochIncrement keep our leader epoch ahead of the source's (spec 3.10).
@@ -30,121 +26,68 @@ const (
 	epochIncrement = 10
 )
 
-// fetch sends one fetch request for the targets and takes in what comes. Its error is one of the connection.
-func (f *fetcher) fetch(ctx context.Context, targets []*target) error {
-	s := f.m.set()
-	budget := int64(s.ResponseMaxBytes)
-	if f.empty {
-		budget = min(budget, idleMaxBytes)
-	}
-	mem := f.m.mgr.memory
-	held := min(budget, f.m.mgr.memoryLimit)
-	if err := mem.Acquire(ctx, held); err != nil {
-		return nil // ctx ended
-	}
-	defer mem.Release(held)
-
-	version, err := f.version(targets)
-	if err != nil {
-		return err
-	}
-	req := fetchwire.NewRequest()
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = int32(s.FetchWait.Milliseconds()), s.FetchMinBytes, int32(budget)
-	asks := make([]ask, len(targets))
-	for i, t := range targets {
-		asks[i] = ask{t, t.position(share(s, len(targets)))}
-	}
-	f.session.request(&req, asks)
-	full := req.SessionEpoch <= 0
-	body, err := fetchwire.AppendRequest(nil, &req, version)
-	if err != nil {
-		return err
-	}
-	raw, release, err := f.conn.CallRaw(ctx, int16(api.Fetch), version, body)
-	if err != nil {
-		return err
-	}
-	defer release()
-	resp, err := fetchwire.DecodeResponse(raw, version)
-	if err != nil {
-		return err
-	}
-	switch resp.ErrorCode {
-	case api.NoError:
-	case api.FetchSessionIDNotFound, api.InvalidFetchSessionEpoch, api.FetchSessionTopicIDError:
-		f.session.reset() // the next request opens a new one
-		if full {         // which was just tried: the source's brokers don't agree on the topics yet
-			for _, t := range targets {
-				t.p.sawError(api.Errorf(resp.ErrorCode, "the source answered %s", resp.ErrorCode.Name()))
-				f.backOff(t)
-			}
-			f.m.refreshSoon()
-		}
-		return nil
-	default:
-		return api.Errorf(resp.ErrorCode, "fetch answered %s", resp.ErrorCode.Name())
-	}
-	f.session.answered(resp.SessionID)
-	f.takeAll(ctx, targets, resp, version, !full && resp.SessionID != 0)
-	return nil
+// arrival is one partition's part of an answer.
+type arrival struct {
+	ask ask
+	rp  *fetchwire.ResponsePartition
+	// batches are the whole ones of the answer, or err says what is wrong with them. highest is the highest epoch among them, next
+	// the offset behind them; both -1 if there are none.
+	batches []byte
+	highest int32
+	next    int64
+	err     error
 }
 
-// share is the most bytes to ask for of each of n partitions: more than configured where few are fetched. It changes only when
-// n has doubled or halved, since the session sends a partition again when it does.
-func share(s *Settings, n int) int32 {
-	return max(s.FetchMaxBytes, s.ResponseMaxBytes>>bits.Len(uint(max(n-1, 0))))
-}
-
-// version is the newest Fetch version for the source and the targets: topic ids, from 13 on, need a source that has them.
-func (f *fetcher) version(targets []*target) (int16, error) {
-	highest := int16(fetchwire.MaxVersion)
-	for _, t := range targets {
-		if t.topicID.IsZero() {
-			highest = 12
-			break
-		}
-	}
-	return f.conn.MaxVersion(int16(api.Fetch), fetchwire.MinVersion, highest)
-}
-
-// takeAll takes in an answer. An incremental one leaves out partitions of which there is nothing new.
-func (f *fetcher) takeAll(ctx context.Context, targets []*target, resp *fetchwire.Response, version int16, incremental bool) {
-	byKey := make(map[tp]*target, len(targets))
+// arrivals sorts an answer by what was asked for.
+func arrivals(fl *flight, resp *fetchwire.Response) []arrival {
+	byKey := make(map[tp]ask, len(fl.asks))
 	names := map[[16]byte]string{}
-	for _, t := range targets {
-		byKey[t.key] = t
-		names[t.topicID] = t.key.topic
+	for _, a := range fl.asks {
+		byKey[a.t.key] = a
+		names[a.t.topicID] = a.t.key.topic
 	}
-	now := time.Now()
-	bytes := int64(0)
-	told := make(map[*target]bool, len(targets))
+	var out []arrival
 	for i := range resp.Topics {
 		rt := &resp.Topics[i]
 		name := rt.Topic
-		if version >= 13 {
+		if fl.version >= 13 {
 			name = names[rt.TopicID]
 		}
 		for j := range rt.Partitions {
-			rp := &rt.Partitions[j]
-			t := byKey[tp{name, rp.Partition}]
-			if t == nil {
-				continue // removed since
+			a, ok := byKey[tp{name, rt.Partitions[j].Partition}]
+			if !ok {
+				continue // not asked for
 			}
-			told[t] = true
-			bytes += rp.RecordsLen()
-			f.takePartition(ctx, t, rp, resp.Brokers, now)
+			x := arrival{ask: a, rp: &rt.Partitions[j]}
+			x.batches, x.highest, x.next, x.err = wholeBatches(x.rp.Records)
+			out = append(out, x)
 		}
 	}
-	f.empty = bytes == 0
-	for _, t := range targets {
-		if incremental && !told[t] && t.fetched.Load() {
-			t.p.confirmSource(now)
+	return out
+}
+
+// takeAll takes in an answer. An incremental one leaves out partitions of which there is nothing new.
+func (f *fetcher) takeAll(ctx context.Context, fl *flight, came []arrival, brokers []fetchwire.NodeEndpoint, incremental bool, asOf time.Time) {
+	told := make(map[*target]bool, len(came))
+	for i := range came {
+		x := &came[i]
+		told[x.ask.t] = true
+		f.takePartition(ctx, x, brokers, asOf)
+	}
+	for _, a := range fl.asks {
+		if t := a.t; incremental && !told[t] && t.fetched.Load() {
+			t.p.confirmSource(asOf)
+			t.more = t.more && fl.full()
 		}
 	}
 }
 
 // takePartition takes in one partition's part of an answer.
-func (f *fetcher) takePartition(ctx context.Context, t *target, rp *fetchwire.ResponsePartition, brokers []fetchwire.NodeEndpoint, now time.Time) {
+func (f *fetcher) takePartition(ctx context.Context, x *arrival, brokers []fetchwire.NodeEndpoint, asOf time.Time) {
+	t, rp := x.ask.t, x.rp
+	if x.ask.part.FetchOffset != t.offset() {
+		return // it was asked for ahead of batches that could not be appended
+	}
 	if rp.ErrorCode != api.NoError {
 		f.partitionError(ctx, t, rp.ErrorCode, f.newLeader(rp, brokers))
 		return
@@ -156,43 +99,44 @@ func (f *fetcher) takePartition(ctx context.Context, t *target, rp *fetchwire.Re
 		return
 	}
 	var err error
-	if !t.take(func() { err = f.append(t, rp, now) }) {
+	if !t.take(func() { err = f.append(x, asOf) }) {
 		return
 	}
 	if err != nil {
-		t.p.behindSource(rp.HighWatermark, now) // which grows, whatever becomes of the records
+		t.p.behindSource(rp.HighWatermark, asOf) // which grows, whatever becomes of the records
 		f.appendError(t, err)
 		return
 	}
+	t.more = rp.HighWatermark > t.offset()
 	if !t.fetched.Swap(true) {
 		t.p.kick() // what is left of an earlier failure goes
 	}
 }
 
-// append appends the records of an answer unchanged and follows the source's log start. t is held.
-func (f *fetcher) append(t *target, rp *fetchwire.ResponsePartition, now time.Time) error {
-	buf, epoch, err := wholeBatches(rp.Records)
-	if err != nil {
-		return err
+// append appends the records of an answer unchanged and follows the source's log start. Its target is held.
+func (f *fetcher) append(x *arrival, asOf time.Time) error {
+	t, rp := x.ask.t, x.rp
+	if x.err != nil {
+		return x.err
 	}
-	t.highest, t.behind = epoch, -1
-	if t.sle >= 0 && epoch > t.sle {
-		return fmt.Errorf("%w: a batch has epoch %d, the source leader's is %d", errStaleMetadata, epoch, t.sle)
+	t.highest, t.behind = x.highest, -1
+	if t.sle >= 0 && x.highest > t.sle {
+		return fmt.Errorf("%w: a batch has epoch %d, the source leader's is %d", errStaleMetadata, x.highest, t.sle)
 	}
-	if len(buf) > 0 {
-		if err := f.appendBatches(t, buf, rp.LogStartOffset); err != nil {
+	if len(x.batches) > 0 {
+		if err := f.appendBatches(t, x.batches, rp.LogStartOffset); err != nil {
 			return err
 		}
 		t.corrupt = 0
-		if _, own, _ := t.rep.Leader(); epoch > own-epochMargin {
-			t.p.bumpSoon(max(epoch, t.sle) + epochIncrement)
+		if _, own, _ := t.rep.Leader(); x.highest > own-epochMargin {
+			t.p.bumpSoon(max(x.highest, t.sle) + epochIncrement)
 		}
 	} else if rp.LogStartOffset > t.rep.LogStartOffset() {
 		if err := t.rep.AdvanceLogStart(rp.LogStartOffset); err != nil {
 			return err
 		}
 	}
-	t.p.sawSource(rp.HighWatermark, now)
+	t.p.sawSource(rp.HighWatermark, asOf)
 	return nil
 }
 
@@ -259,17 +203,18 @@ var (
 	errOldFormat     = errors.New("the source keeps records in a message format before Kafka 0.11, which carries no leader epochs and is not mirrored: have them written again there, or begin behind them")
 )
 
-// wholeBatches returns the batches of an answer without a cut last one, and the highest epoch among them (-1 if there is
-// none). Batches are not looked into: the append checks them.
-func wholeBatches(spans []record.Span) ([]byte, int32, error) {
+// wholeBatches returns the batches of an answer without a cut last one, the highest epoch among them and the offset behind them (both -1
+// if there is none). Batches are not looked into: the append checks them.
+func wholeBatches(spans []record.Span) (batches []byte, highest int32, next int64, err error) {
 	if len(spans) == 0 {
-		return nil, -1, nil
+		return nil, -1, -1, nil
 	}
 	buf, err := spans[0].Bytes()
 	if err != nil || len(buf) == 0 {
-		return nil, -1, err
+		return nil, -1, -1, err
 	}
-	epoch, end := int32(-1), 0
+	end := 0
+	highest, next = -1, -1
 	const magicEnd = 17 // in all formats
 	for end+magicEnd <= len(buf) {
 		b := record.Batch(buf[end:])
@@ -277,22 +222,22 @@ func wholeBatches(spans []record.Span) ([]byte, int32, error) {
 		if old := b.Magic() == 0 || b.Magic() == 1; old || n < record.HeaderSize {
 			switch {
 			case end > 0:
-				return buf[:end], epoch, nil // what comes before it first; then it is the first
+				return buf[:end], highest, next, nil // what comes before it first; then it is the first
 			case old:
-				return nil, -1, fmt.Errorf("%w (format %d)", errOldFormat, b.Magic())
+				return nil, -1, -1, fmt.Errorf("%w (format %d)", errOldFormat, b.Magic())
 			}
-			return nil, -1, fmt.Errorf("%w: a batch says it has %d bytes", partlog.ErrCorrupt, n)
+			return nil, -1, -1, fmt.Errorf("%w: a batch says it has %d bytes", partlog.ErrCorrupt, n)
 		}
 		if n > int64(len(buf)-end) {
 			break
 		}
-		epoch = max(epoch, b.LeaderEpoch())
+		highest, next = max(highest, b.LeaderEpoch()), b.NextOffset()
 		end += int(n)
 	}
 	if end == 0 {
-		return nil, -1, errPartialBatch
+		return nil, -1, -1, errPartialBatch
 	}
-	return buf[:end], epoch, nil
+	return buf[:end], highest, next, nil
 }
 
 // appendError sorts what an append refused.

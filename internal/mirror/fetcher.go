@@ -20,12 +20,32 @@ import (
 // idleFetcher is how long a fetcher without partitions keeps its connection.
 const idleFetcher = 10 * time.Second
 
-// fetcher fetches the partitions that one source broker leads, over one connection with one request in flight and an
-// incremental fetch session (KIP-227). Its run goroutine owns it; others only add and remove targets.
+// fetcherKey tells the fetchers of a mirror apart: several share what one source broker leads (mirror.num.replica.fetchers).
+type fetcherKey struct {
+	addr  string
+	shard int32
+}
+
+// shard is which of n fetchers fetches a partition, as Kafka spreads them.
+func (t tp) shard(n int32) int32 {
+	h := int32(0)
+	for i := range len(t.topic) { // topic names are ASCII: Java's String.hashCode
+		h = 31*h + int32(t.topic[i])
+	}
+	if h = 31*h + t.partition; h < 0 {
+		h = max(-h, 0) // the least number has no negative
+	}
+	return h % max(n, 1)
+}
+
+// fetcher fetches its share of the partitions that one source broker leads, over a connection of its own with an incremental fetch
+// session (KIP-227). One request is in flight; the next one is sent before the answer to the last is appended. Its run goroutine owns it;
+// others only add and remove targets.
 type fetcher struct {
-	m    *mirror
-	addr string
-	log  *slog.Logger
+	m     *mirror
+	addr  string
+	shard int32
+	log   *slog.Logger
 
 	mu      sync.Mutex
 	targets map[tp]*target
@@ -35,13 +55,17 @@ type fetcher struct {
 	// owned by run
 	conn    *peer.Conn
 	session session
-	empty   bool // the last answer had no data: the next request asks for less
+	flight  *flight // nil: nothing is under way
+	line    line
+	empty   bool      // the last answer had no data: the next request asks for less
+	paused  bool      // some targets wait for mirror.replication.throttled.rate
+	quiet   time.Time // until then the source wants no request
 	// down is when the connection began to fail, zero while it does not.
 	down time.Time
 }
 
-func newFetcher(m *mirror, addr string) *fetcher {
-	return &fetcher{m: m, addr: addr, log: m.log.With("source", addr), targets: map[tp]*target{}, wake: make(chan struct{}, 1)}
+func newFetcher(m *mirror, k fetcherKey) *fetcher {
+	return &fetcher{m: m, addr: k.addr, shard: k.shard, log: m.log.With("source", k.addr), targets: map[tp]*target{}, wake: make(chan struct{}, 1)}
 }
 
 // add hands a target to the fetcher; false if the fetcher has ended.
@@ -64,12 +88,20 @@ func (f *fetcher) poke() {
 	}
 }
 
-// live drops removed targets and returns the others.
+// live drops removed targets, and those that are another fetcher's since mirror.num.replica.fetchers changed, and returns the others.
 func (f *fetcher) live() []*target {
+	n := f.m.mgr.fetchers()
+	select {
+	case <-f.wake: // what it tells of is seen now
+	default:
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := make([]*target, 0, len(f.targets))
 	for k, t := range f.targets {
+		if k.shard(n) != f.shard {
+			t.finish(outcome{kind: outcomeMoved})
+		}
 		if t.gone() {
 			delete(f.targets, k)
 			continue
@@ -102,6 +134,7 @@ func (f *fetcher) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		targets := f.live()
 		if len(targets) == 0 {
+			f.drop()
 			f.session.reset()
 			f.down = time.Time{}
 			if !f.sleep(ctx, idleFetcher) && ctx.Err() == nil && f.end() {
@@ -113,17 +146,10 @@ func (f *fetcher) run(ctx context.Context) {
 			f.trouble(ctx, targets, fmt.Errorf("connection to source broker %s: %w", f.addr, err))
 			continue
 		}
-		ready, pause := f.ready(targets, time.Now())
-		if len(ready) == 0 {
-			f.sleep(ctx, pause)
-			continue
-		}
-		if err := f.round(ctx, ready); err != nil {
+		if err := f.round(ctx, targets); err != nil {
 			f.hangUp()
 			f.trouble(ctx, targets, fmt.Errorf("source broker %s: %w", f.addr, err))
-			continue
 		}
-		f.down = time.Time{}
 	}
 }
 
@@ -175,19 +201,6 @@ func (f *fetcher) followLeaders(ctx context.Context, targets []*target, within t
 	}
 }
 
-// ready are the targets that may be asked for now; if there are none, pause is how long until there is one.
-func (f *fetcher) ready(targets []*target, now time.Time) (ready []*target, pause time.Duration) {
-	pause = f.m.set().FetchBackoff
-	for _, t := range targets {
-		if d := t.until.Sub(now); d > 0 {
-			pause = min(pause, d)
-			continue
-		}
-		ready = append(ready, t)
-	}
-	return ready, pause
-}
-
 // sleep waits for d; true if it was poked.
 func (f *fetcher) sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
@@ -209,11 +222,7 @@ func (f *fetcher) connect(ctx context.Context) error {
 	s := f.m.set()
 	conn, err := peer.Dial(ctx, peer.Options{
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			c, err := s.Client.Dial(ctx, f.m.mgr.opts.Dial, network, addr)
-			if t, ok := c.(interface{ SetReadBuffer(int) error }); ok && err == nil && s.ReceiveBuffer >= 0 {
-				err = t.SetReadBuffer(s.ReceiveBuffer)
-			}
-			return c, err
+			return s.Client.Dial(ctx, f.m.dial, network, addr)
 		},
 		Addr: f.addr, SASL: s.Client.SASL, ClientID: "MirrorReplica", RequestTimeout: s.SocketTimeout + s.FetchWait,
 		Logger: f.log, Pool: f.m.mgr.pool,
@@ -227,6 +236,24 @@ func (f *fetcher) connect(ctx context.Context) error {
 	f.conn = conn
 	f.session.reset()
 	return nil
+}
+
+// dial opens a fetcher's connection with mirror.socket.receive.buffer.bytes.
+func (mi *mirror) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	dial := mi.mgr.opts.Dial
+	if dial == nil {
+		dial = (&net.Dialer{}).DialContext
+	}
+	c, err := dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := c.(interface{ SetReadBuffer(int) error }); ok && mi.set().ReceiveBuffer >= 0 {
+		if err := t.SetReadBuffer(mi.set().ReceiveBuffer); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return c, nil
 }
 
 // verify makes sure that behind the address there still is the source: another cluster's answers would have our log cut
@@ -246,6 +273,7 @@ func (f *fetcher) hangUp() {
 		_ = f.conn.Close()
 		f.conn = nil
 	}
+	f.drop()
 	f.session.reset()
 }
 
@@ -261,33 +289,6 @@ func (f *fetcher) failAll(targets []*target, err error) {
 // fail lets go of a target and tells its partition.
 func (f *fetcher) fail(t *target, err error, retryable bool) {
 	t.finish(outcome{kind: outcomeFailed, err: err, retryable: retryable})
-}
-
-// round aligns new targets and fetches once. Its error is one of the connection.
-func (f *fetcher) round(ctx context.Context, targets []*target) error {
-	var aligned []*target
-	var fresh []*target
-	for _, t := range targets {
-		if t.aligned {
-			aligned = append(aligned, t)
-		} else {
-			fresh = append(fresh, t)
-		}
-	}
-	if len(fresh) > 0 {
-		if err := f.align(ctx, fresh); err != nil {
-			return err
-		}
-		for _, t := range fresh {
-			if t.aligned {
-				aligned = append(aligned, t)
-			}
-		}
-	}
-	if len(aligned) == 0 {
-		return nil
-	}
-	return f.fetch(ctx, aligned)
 }
 
 // align asks the source where the last epoch of our log ends there (OffsetForLeaderEpoch), which old sources don't do in

@@ -51,6 +51,9 @@ func (mi *mirror) syncGroups(ctx context.Context, owner bool) error {
 	for _, n := range active {
 		all[n] = true
 	}
+	if s.GroupsInclude.Empty() || len(active) == 0 || !owner {
+		mi.keepAges(nil)
+	}
 	if s.GroupsInclude.Empty() {
 		mi.held.Store(&map[heldOffset]bool{}) // nothing is synced, so nothing is held for the source
 		return nil
@@ -67,6 +70,7 @@ func (mi *mirror) syncGroups(ctx context.Context, owner bool) error {
 	}
 	names = slices.DeleteFunc(names, func(g string) bool { return !s.GroupsInclude.Match(g) || s.GroupsExclude.Match(g) })
 	mi.noteGone(names)
+	mi.keepAges(names)
 	offsets, err := mi.source.GroupOffsets(ctx, names)
 	errs := []error{err}
 	var ends map[tp]bounds
@@ -95,10 +99,33 @@ func (mi *mirror) syncGroups(ctx context.Context, owner bool) error {
 		}
 		if err := mi.syncGroup(ctx, g, wanted, ends); err != nil {
 			errs = append(errs, fmt.Errorf("group %s: %w", g, err))
+		} else {
+			mi.inStep(g)
 		}
 	}
 	mi.held.Store(&held)
 	return errors.Join(errs...)
+}
+
+// inStep notes that a group's offsets are the source's.
+func (mi *mirror) inStep(group string) {
+	mi.mu.Lock()
+	defer mi.mu.Unlock()
+	if mi.health.ByGroup == nil {
+		mi.health.ByGroup = map[string]time.Time{}
+	}
+	mi.health.ByGroup[group] = time.Now()
+}
+
+// keepAges forgets when other groups than these were in step.
+func (mi *mirror) keepAges(groups []string) {
+	keep := map[string]bool{}
+	for _, g := range groups {
+		keep[g] = true
+	}
+	mi.mu.Lock()
+	defer mi.mu.Unlock()
+	maps.DeleteFunc(mi.health.ByGroup, func(g string, _ time.Time) bool { return !keep[g] })
 }
 
 // noteGone finds the groups that the source held committed offsets of and that it has no more. They stay here (spec D8), to expire as others

@@ -61,6 +61,8 @@ type Options struct {
 	// ReadOnly is what a client's write to a mirror topic is answered: POLICY_VIOLATION, the default, which clients of today
 	// know, or READ_ONLY_TOPIC where the numbers are the prototype's (spec D10).
 	ReadOnly api.Code
+	// Fetchers is mirror.num.replica.fetchers; asked each time, since it is dynamic. nil: one.
+	Fetchers func() int
 	// FetchMemory is mirror.fetch.memory.bytes: what all mirrors of the process may hold of fetched bytes.
 	FetchMemory int64
 	Logger      *slog.Logger
@@ -75,6 +77,7 @@ type Manager struct {
 	wg          sync.WaitGroup
 	pool        *wire.Pool
 	memory      *semaphore.Weighted
+	held        atomic.Int64 // of memory
 	memoryLimit int64
 	metrics     *metrics
 	cuts        *cutStore
@@ -102,6 +105,10 @@ func New(o Options) (*Manager, error) {
 	var err error
 	m.cuts = newCutStore(o.FS, o.LogDirs, o.Logger)
 	if m.metrics, err = newMetrics(m, o.Registerer); err != nil {
+		m.stop()
+		return nil, err
+	}
+	if err := m.registerFetch(o.Registerer); err != nil {
 		m.stop()
 		return nil, err
 	}
@@ -180,6 +187,14 @@ func (m *Manager) partitions(match func(*Partition) bool) []*Partition {
 		}
 	}
 	return out
+}
+
+// fetchers is how many there are for each mirror and source broker.
+func (m *Manager) fetchers() int32 {
+	if m.opts.Fetchers == nil {
+		return 1
+	}
+	return int32(max(m.opts.Fetchers(), 1))
 }
 
 func (m *Manager) topic(name string) *meta.Topic { return m.image.Load().TopicByName(name) }

@@ -12,12 +12,14 @@ import (
 
 // metrics of the mirrors on this broker. States and lags are read at scrape time.
 type metrics struct {
-	m           *Manager
-	bytes       *prometheus.CounterVec // mirror
-	fetchErrors *prometheus.CounterVec // mirror, error
-	syncErrors  *prometheus.CounterVec // mirror, sync
-	cutRecords  *prometheus.CounterVec // mirror
-	gaps        *prometheus.CounterVec // mirror
+	m                *Manager
+	bytes            *prometheus.CounterVec // mirror
+	fetchErrors      *prometheus.CounterVec // mirror, error
+	syncErrors       *prometheus.CounterVec // mirror, sync
+	cutRecords       *prometheus.CounterVec // mirror
+	gaps             *prometheus.CounterVec // mirror
+	auditBytes       *prometheus.CounterVec // mirror
+	auditDifferences *prometheus.CounterVec // mirror
 
 	cutBytes   *prometheus.Desc
 	cutFiles   *prometheus.Desc
@@ -25,6 +27,10 @@ type metrics struct {
 	lag        *prometheus.Desc
 	lagSeconds *prometheus.Desc
 	syncAge    *prometheus.Desc
+	auditAge   *prometheus.Desc
+	audited    *prometheus.Desc
+	groupAge   *prometheus.Desc
+	beans      *beans
 }
 
 func newMetrics(m *Manager, r prometheus.Registerer) (*metrics, error) {
@@ -35,18 +41,24 @@ func newMetrics(m *Manager, r prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewDesc("kafka_server_mirror_"+name, help, append([]string{"mirror"}, labels...), nil)
 	}
 	x := &metrics{
-		m:           m,
-		bytes:       counter("fetched_bytes_total", "Bytes of batches appended from the source."),
-		fetchErrors: counter("fetch_errors_total", "Errors of fetches at the source, by the name of the error.", "error"),
-		syncErrors:  counter("sync_errors_total", "Failed runs of a mirror's periodic work, by kind.", "sync"),
-		cutRecords:  counter("cut_records_total", "Records that were cut from mirror partitions and set aside."),
-		gaps:        counter("gap_records_total", "Offsets that the source's retention took before they were mirrored."),
-		cutBytes:    desc("cut_bytes", "Bytes set aside by cuts that are kept on this broker."),
-		cutFiles:    desc("cut_files", "Files of records set aside by cuts that are kept on this broker."),
-		states:      desc("partitions", "Mirror partitions led here, by state.", "state"),
-		lag:         desc("lag_offsets", "Source high watermark minus own; absent while the source's is unknown.", "topic", "partition"),
-		lagSeconds:  desc("lag_seconds", "Time since the log end last equalled a source high watermark; absent while unknown.", "topic", "partition"),
-		syncAge:     desc("sync_age_seconds", "Time since the last successful run of a mirror's periodic work; absent before the first.", "sync"),
+		m:                m,
+		bytes:            counter("fetched_bytes_total", "Bytes of batches appended from the source."),
+		fetchErrors:      counter("fetch_errors_total", "Errors of fetches at the source, by the name of the error.", "error"),
+		syncErrors:       counter("sync_errors_total", "Failed runs of a mirror's periodic work, by kind.", "sync"),
+		cutRecords:       counter("cut_records_total", "Records that were cut from mirror partitions and set aside."),
+		gaps:             counter("gap_records_total", "Offsets that the source's retention took before they were mirrored."),
+		auditBytes:       counter("audit_bytes_total", "Bytes that the audit read from the source."),
+		auditDifferences: counter("audit_differences_total", "Comparisons of a partition with its source that found a difference."),
+		auditAge:         desc("audit_age_seconds", "Time since the partition led here was compared that was compared longest ago; one that was not yet counts from the beginning of its leadership. Absent if none is being mirrored here."),
+		audited:          desc("audit_partitions", "Mirror partitions led here, by what their last comparison with the source found: equal, different, undecided or pending.", "result"),
+		groupAge:         desc("group_sync_age_seconds", "Time since a group's committed offsets were last compared with the source's, and written where they differed unless the group has members here. Of the broker that syncs the mirror's groups; absent before the first.", "group"),
+		beans:            newBeans(),
+		cutBytes:         desc("cut_bytes", "Bytes set aside by cuts that are kept on this broker."),
+		cutFiles:         desc("cut_files", "Files of records set aside by cuts that are kept on this broker."),
+		states:           desc("partitions", "Mirror partitions led here, by state.", "state"),
+		lag:              desc("lag_offsets", "Source high watermark minus own; absent while the source's is unknown.", "topic", "partition"),
+		lagSeconds:       desc("lag_seconds", "Time since the log end last equalled a source high watermark; absent while unknown.", "topic", "partition"),
+		syncAge:          desc("sync_age_seconds", "Time since the last successful run of a kind of a mirror's periodic work: refresh, groups, and on the broker that does it configs; absent before the first.", "sync"),
 	}
 	if r == nil {
 		return x, nil
@@ -54,9 +66,14 @@ func newMetrics(m *Manager, r prometheus.Registerer) (*metrics, error) {
 	return x, r.Register(x)
 }
 
+// counters are those that have a mirror's name as their first label.
+func (x *metrics) counters() []*prometheus.CounterVec {
+	return []*prometheus.CounterVec{x.bytes, x.fetchErrors, x.syncErrors, x.cutRecords, x.gaps, x.auditBytes, x.auditDifferences}
+}
+
 // Describe implements prometheus.Collector.
 func (x *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range []*prometheus.CounterVec{x.bytes, x.fetchErrors, x.syncErrors, x.cutRecords, x.gaps} {
+	for _, c := range x.counters() {
 		c.Describe(ch)
 	}
 	ch <- x.cutBytes
@@ -65,24 +82,30 @@ func (x *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- x.lag
 	ch <- x.lagSeconds
 	ch <- x.syncAge
+	ch <- x.auditAge
+	ch <- x.audited
+	ch <- x.groupAge
+	x.beans.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
 func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 	for name := range x.m.image.Load().Configs(meta.ResourceClusterMirror) {
 		// A counter that is there from the start shows its first event as a rise from 0.
-		for _, c := range []*prometheus.CounterVec{x.bytes, x.cutRecords, x.gaps} {
+		for _, c := range []*prometheus.CounterVec{x.bytes, x.cutRecords, x.gaps, x.auditBytes, x.auditDifferences} {
 			c.WithLabelValues(name)
 		}
-		for _, sync := range []string{"refresh", "groups"} {
+		for _, sync := range []string{"refresh", "configs", "groups"} {
 			x.syncErrors.WithLabelValues(name, sync)
 		}
 	}
-	for _, c := range []*prometheus.CounterVec{x.bytes, x.fetchErrors, x.syncErrors, x.cutRecords, x.gaps} {
+	for _, c := range x.counters() {
 		c.Collect(ch)
 	}
 	x.collectCuts(ch)
 	now := time.Now()
+	x.collectAudits(ch, now)
+	x.beans.collect(x.m, now, ch)
 	counts := map[string]map[mirrormsg.State]int{}
 	for _, p := range x.m.partitions(func(*Partition) bool { return true }) {
 		if counts[p.mirror] == nil {
@@ -105,10 +128,39 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 		if err != nil {
 			continue
 		}
-		for sync, at := range map[string]time.Time{"refresh": h.Refreshed, "groups": h.Groups} {
+		for sync, at := range map[string]time.Time{"refresh": h.Refreshed, "configs": h.Configs, "groups": h.Groups} {
 			if !at.IsZero() {
 				ch <- prometheus.MustNewConstMetric(x.syncAge, prometheus.GaugeValue, now.Sub(at).Seconds(), name, sync)
 			}
+		}
+		for group, at := range h.ByGroup {
+			ch <- prometheus.MustNewConstMetric(x.groupAge, prometheus.GaugeValue, now.Sub(at).Seconds(), name, group)
+		}
+	}
+}
+
+// collectAudits tells what comparisons with the sources found.
+func (x *metrics) collectAudits(ch chan<- prometheus.Metric, now time.Time) {
+	counts, oldest := map[string]map[auditResult]int{}, map[string]time.Time{}
+	for name := range x.m.image.Load().Configs(meta.ResourceClusterMirror) {
+		counts[name] = map[auditResult]int{}
+	}
+	for _, p := range x.m.partitions(func(p *Partition) bool { return p.State() == mirrormsg.Mirroring }) {
+		result, decided, _ := p.audit.snapshot()
+		if counts[p.mirror] == nil {
+			continue // just deleted
+		}
+		counts[p.mirror][result]++
+		if old, ok := oldest[p.mirror]; !ok || decided.Before(old) {
+			oldest[p.mirror] = decided
+		}
+	}
+	for name, by := range counts {
+		for r := auditPending; r <= auditUndecided; r++ {
+			ch <- prometheus.MustNewConstMetric(x.audited, prometheus.GaugeValue, float64(by[r]), name, r.String())
+		}
+		if old, ok := oldest[name]; ok {
+			ch <- prometheus.MustNewConstMetric(x.auditAge, prometheus.GaugeValue, now.Sub(old).Seconds(), name)
 		}
 	}
 }
@@ -130,9 +182,15 @@ func (x *metrics) collectCuts(ch chan<- prometheus.Metric) {
 	}
 }
 
+// syncFailed counts a failed run of a kind of periodic work.
+func (x *metrics) syncFailed(mirror, kind string) {
+	x.syncErrors.WithLabelValues(mirror, kind).Inc()
+	x.beans.errors[kind].Inc()
+}
+
 // forget drops the counters of a mirror that is gone.
 func (x *metrics) forget(mirror string) {
-	for _, c := range []*prometheus.CounterVec{x.bytes, x.fetchErrors, x.syncErrors, x.cutRecords, x.gaps} {
+	for _, c := range append(x.counters(), x.beans.requests, x.beans.bytes) {
 		c.DeletePartialMatch(prometheus.Labels{"mirror": mirror})
 	}
 }

@@ -29,7 +29,7 @@ type mirror struct {
 	wake     chan struct{} // a refresh is due
 
 	mu       sync.Mutex // guards the fields below
-	fetchers map[string]*fetcher
+	fetchers map[fetcherKey]*fetcher
 	// synced are the topics whose configs were synced, with the metadata offset of the wish they were synced for.
 	synced map[string]int64
 	health Health
@@ -48,10 +48,13 @@ type mirror struct {
 
 // Health is how the periodic work of a mirror went last.
 type Health struct {
-	// Refreshed and Groups are when the last refresh and the last group sync succeeded, zero if none did.
-	Refreshed, Groups time.Time
-	// RefreshError and GroupsError are their last errors, empty after a success.
-	RefreshError, GroupsError string
+	// Refreshed, Configs and Groups are when the last refresh, the last sync of topic configs and the last group sync succeeded,
+	// zero if none did.
+	Refreshed, Configs, Groups time.Time
+	// RefreshError, ConfigsError and GroupsError are their last errors, empty after a success.
+	RefreshError, ConfigsError, GroupsError string
+	// ByGroup is when each group's offsets were last in step with the source's, on the broker that syncs them.
+	ByGroup map[string]time.Time
 }
 
 func newMirror(m *Manager, name string, own map[string]string) (*mirror, error) {
@@ -64,11 +67,12 @@ func newMirror(m *Manager, name string, own map[string]string) (*mirror, error) 
 		return nil, err
 	}
 	mi := &mirror{mgr: m, name: name, log: m.opts.Logger.With("mirror", name), source: src, own: maps.Clone(own),
-		wake: make(chan struct{}, 1), fetchers: map[string]*fetcher{}, synced: map[string]int64{}, missing: map[string]int{}}
+		wake: make(chan struct{}, 1), fetchers: map[fetcherKey]*fetcher{}, synced: map[string]int64{}, missing: map[string]int{}}
 	mi.ctx, mi.stop = context.WithCancel(m.ctx)
 	mi.settings.Store(s)
 	mi.wg.Go(mi.refreshLoop)
 	mi.wg.Go(mi.groupsLoop)
+	mi.wg.Go(mi.auditLoop)
 	return mi, nil
 }
 
@@ -105,7 +109,7 @@ func (mi *mirror) set() *Settings { return mi.settings.Load() }
 // learn takes over a leader that a fetch answer named.
 func (mi *mirror) learn(t tp, l Leader) { mi.source.Learn(t.topic, t.partition, l) }
 
-// fetch hands a target to the fetcher of the source broker at addr.
+// fetch hands a target to its fetcher of the source broker at addr.
 func (mi *mirror) fetch(addr string, t *target) {
 	mi.mu.Lock()
 	defer mi.mu.Unlock()
@@ -113,16 +117,17 @@ func (mi *mirror) fetch(addr string, t *target) {
 		t.remove()
 		return
 	}
-	f := mi.fetchers[addr]
+	k := fetcherKey{addr, t.key.shard(mi.mgr.fetchers())}
+	f := mi.fetchers[k]
 	if f == nil || !f.add(t) {
-		f = newFetcher(mi, addr)
-		mi.fetchers[addr] = f
+		f = newFetcher(mi, k)
+		mi.fetchers[k] = f
 		f.add(t)
 		mi.wg.Go(func() {
 			f.run(mi.ctx)
 			mi.mu.Lock()
-			if mi.fetchers[addr] == f {
-				delete(mi.fetchers, addr)
+			if mi.fetchers[k] == f {
+				delete(mi.fetchers, k)
 			}
 			mi.mu.Unlock()
 		})
@@ -148,7 +153,9 @@ func (m *Manager) Health(name string) (Health, error) {
 	}
 	mi.mu.Lock()
 	defer mi.mu.Unlock()
-	return mi.health, nil
+	h := mi.health
+	h.ByGroup = maps.Clone(h.ByGroup)
+	return h, nil
 }
 
 // configsOnce syncs a topic's configs unless that was done for the present wish, and waits until they are here.

@@ -1,4 +1,4 @@
-//go:build !mutant_lmeskip && !mutant_lmelate && !mutant_clamp
+//go:build !mutant_lmeskip && !mutant_lmelate && !mutant_clamp && !mutant_lag
 
 package mirror
 

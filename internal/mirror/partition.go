@@ -42,6 +42,7 @@ type Partition struct {
 	// bumping is set while a proactive bump of the leader epoch is under way.
 	bumping atomic.Bool
 	source  sourceView
+	audit   audit
 
 	mu      sync.Mutex
 	running bool  // a goroutine is driving
@@ -81,6 +82,7 @@ func newPartition(m *Manager, mirror string, t *meta.Topic, index int32, rep *re
 	p.clampTo.Store(-1)
 	rep.OnAligned(p.kick)
 	p.source.reset()
+	p.audit.decided = time.Now()
 	return p
 }
 

@@ -55,19 +55,24 @@ func (mi *mirror) turn(kind string, work func(context.Context) error, health fun
 	if mi.ctx.Err() != nil {
 		return false
 	}
+	mi.note(kind, err, health)
+	return true
+}
+
+// note keeps how a run of periodic work went.
+func (mi *mirror) note(kind string, err error, health func(*Health) (at *time.Time, failed *string)) {
+	if err != nil {
+		mi.log.Warn("periodic work of a mirror failed", "kind", kind, "error", err)
+		mi.mgr.metrics.syncFailed(mi.name, kind)
+	}
 	mi.mu.Lock()
+	defer mi.mu.Unlock()
 	at, failed := health(&mi.health)
 	if *failed = ""; err == nil {
 		*at = time.Now()
 	} else {
 		*failed = err.Error()
 	}
-	mi.mu.Unlock()
-	if err != nil {
-		mi.log.Warn("periodic work of a mirror failed", "kind", kind, "error", err)
-		mi.mgr.metrics.syncErrors.WithLabelValues(mi.name, kind).Add(1)
-	}
-	return true
 }
 
 // pause waits for d or until wake says so; false if the mirror is closed.
@@ -114,7 +119,10 @@ func (mi *mirror) refresh(ctx context.Context) error {
 	errs = append(errs, mi.expand(ctx, active, found))
 	if len(present) > 0 {
 		_, err := mi.syncConfigs(ctx, present)
-		errs = append(errs, err, mi.compareStrength(ctx, present))
+		if mi.ctx.Err() == nil {
+			mi.note("configs", err, func(h *Health) (*time.Time, *string) { return &h.Configs, &h.ConfigsError })
+		}
+		errs = append(errs, mi.compareStrength(ctx, present))
 	}
 	errs = append(errs, mi.bumpAhead(ctx, active), mi.enforceExclude(ctx, names), mi.discover(ctx))
 	return errors.Join(errs...)
@@ -158,7 +166,7 @@ func (mi *mirror) checkTopics(ctx context.Context, names []string, found map[str
 	}
 	for _, n := range suspects {
 		if !slices.ContainsFunc(all, func(t SourceTopic) bool { return t.Name == n }) {
-			mi.fatal(n, errors.New("the source topic was deleted"))
+			mi.fatal(n, fmt.Errorf("the source topic was deleted, on cluster %s; milena mirrors stop %s --topics %s makes the copy writable", mi.set().SourceClusterID, mi.name, n))
 		}
 	}
 	return nil

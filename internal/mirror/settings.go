@@ -25,8 +25,11 @@ type Settings struct {
 	FetchMinBytes    int32
 	FetchMaxBytes    int32 // per partition
 	ResponseMaxBytes int32
-	SocketTimeout    time.Duration
-	ReceiveBuffer    int // -1: the system's
+	// FetchMaxGrows and ResponseMaxGrows are set where these two are the defaults: more is asked for of partitions that are behind,
+	// and on long lines. What is configured is a bound.
+	FetchMaxGrows, ResponseMaxGrows bool
+	SocketTimeout                   time.Duration
+	ReceiveBuffer                   int // -1: the system's
 
 	TopicConfigsExclude config.Patterns
 	TopicsInclude       config.Patterns
@@ -34,6 +37,11 @@ type Settings struct {
 	GroupsInclude       config.Patterns
 	GroupsExclude       config.Patterns
 	GroupsInterval      time.Duration
+
+	// AuditInterval is how often a partition is compared with its source, AuditRate how many bytes a second are read for that;
+	// 0: never.
+	AuditInterval time.Duration
+	AuditRate     int64
 
 	// TruncateUnrelated are the topics whose records may go though they share no history with the source (spec D3).
 	TruncateUnrelated map[string]bool
@@ -49,6 +57,7 @@ func filterKeys() map[string]bool {
 		"mirror.topics.include": true, "mirror.topics.exclude": true, "mirror.groups.include": true, "mirror.groups.exclude": true,
 		"mirror.acls.include": true, "mirror.groups.sync.interval.ms": true, "mirror.topic.properties.exclude": true,
 		"mirror.truncate.unrelated.topics": true, "mirror.skip.batches": true, "mirror.max.cut.records": true,
+		"mirror.audit.interval.ms": true, "mirror.audit.bytes.per.second": true,
 	}
 }
 
@@ -95,9 +104,11 @@ func ParseSettings(own map[string]string) (*Settings, error) {
 		TopicConfigsExclude: r.patterns("mirror.topic.properties.exclude"),
 		TopicsInclude:       r.patterns("mirror.topics.include"), TopicsExclude: r.patterns("mirror.topics.exclude"),
 		GroupsInclude: r.patterns("mirror.groups.include"), GroupsExclude: r.patterns("mirror.groups.exclude"),
-		GroupsInterval:    r.ms("mirror.groups.sync.interval.ms"),
+		GroupsInterval: r.ms("mirror.groups.sync.interval.ms"),
+		AuditInterval:  r.ms("mirror.audit.interval.ms"), AuditRate: r.num("mirror.audit.bytes.per.second"),
 		TruncateUnrelated: map[string]bool{}, Skip: map[string]bool{}, MaxCut: r.num("mirror.max.cut.records"),
 	}
+	s.FetchMaxGrows, s.ResponseMaxGrows = !isSet(own, "mirror.fetch.max.bytes"), !isSet(own, "mirror.fetch.response.max.bytes")
 	for _, t := range strings.Split(all["mirror.truncate.unrelated.topics"], ",") {
 		if t = strings.TrimSpace(t); t != "" {
 			s.TruncateUnrelated[t] = true
@@ -112,6 +123,11 @@ func ParseSettings(own map[string]string) (*Settings, error) {
 		s.SourcePoints = api.Prototype
 	}
 	return s, r.err
+}
+
+func isSet(own map[string]string, key string) bool {
+	_, ok := own[key]
+	return ok
 }
 
 // skipKey names a batch of the source in Settings.Skip.

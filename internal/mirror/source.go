@@ -83,7 +83,7 @@ func checkClusterID(got *string, want string) error {
 	case got == nil:
 		return errors.New("the source does not tell its cluster id")
 	case *got != want:
-		return fmt.Errorf("%w: its cluster id is %s, mirror.source.cluster.id is %s", errSourceIdentity, *got, want)
+		return fmt.Errorf("%w: its cluster id is %s, mirror.source.cluster.id is %s; set the mirror's bootstrap.servers to the cluster that it was made for, then milena mirrors recover", errSourceIdentity, *got, want)
 	}
 	return nil
 }
@@ -510,25 +510,15 @@ func (s *Source) listMirrors(ctx context.Context, clusterID string) (mirrorsHere
 }
 
 // lastMirrorEpoch asks the source's mirrors for the last mirror epoch of a partition they hold from this cluster: the
-// highest among them. found is false if none was ever captured. A mirror that has not stopped the partition is an error.
+// highest among them. found is false if none was ever captured. A mirror that has not stopped the partition is an error. The partitions
+// of a topic that ask at the same time share one request.
 func (s *Source) lastMirrorEpoch(ctx context.Context, from mirrorsHere, t tp, own string) (last int32, offset int64, found bool, err error) {
-	names := make([]string, len(from.mirrors))
-	for i, m := range from.mirrors {
-		names[i] = m.MirrorName
-	}
-	resp, err := s.ask(ctx, from.points, &mirrormsg.DescribeClusterMirrorsRequest{
-		MirrorNames: names, IncludeMirrorState: true, ClusterID: &own, TimeoutMs: int32(s.conf.RequestTimeout.Milliseconds()),
-		TopicPartitions: []mirrormsg.DescribeMirrorTopicFilter{{TopicName: t.topic, Partitions: []int32{t.partition}}},
-	})
+	out, err := s.once(ctx, "last mirror epochs of "+t.topic, func(ctx context.Context) (any, error) { return s.describeStops(ctx, from, t.topic, own) })
 	if err != nil {
 		return -1, -1, false, err
 	}
-	r := resp.(*mirrormsg.DescribeClusterMirrorsResponse)
-	if r.ErrorCode != 0 {
-		return -1, -1, false, api.Errorf(from.points.Code(r.ErrorCode), "%s", text(r.ErrorMessage))
-	}
 	last, offset = -1, -1
-	for _, m := range r.Mirrors {
+	for _, m := range out.([]mirrormsg.DescribedMirror) {
 		if m.ErrorCode != 0 {
 			return -1, -1, false, api.Errorf(from.points.Code(m.ErrorCode), "mirror %s: %s", m.MirrorName, text(m.ErrorMessage))
 		}
@@ -550,6 +540,26 @@ func (s *Source) lastMirrorEpoch(ctx context.Context, from mirrorsHere, t tp, ow
 		}
 	}
 	return last, offset, found, nil
+}
+
+// describeStops asks the source's mirrors for what their stops of a topic have stored.
+func (s *Source) describeStops(ctx context.Context, from mirrorsHere, topic, own string) ([]mirrormsg.DescribedMirror, error) {
+	names := make([]string, len(from.mirrors))
+	for i, m := range from.mirrors {
+		names[i] = m.MirrorName
+	}
+	resp, err := s.ask(ctx, from.points, &mirrormsg.DescribeClusterMirrorsRequest{
+		MirrorNames: names, IncludeMirrorState: true, ClusterID: &own, TimeoutMs: int32(s.conf.RequestTimeout.Milliseconds()),
+		TopicPartitions: []mirrormsg.DescribeMirrorTopicFilter{{TopicName: topic}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := resp.(*mirrormsg.DescribeClusterMirrorsResponse)
+	if r.ErrorCode != 0 {
+		return nil, api.Errorf(from.points.Code(r.ErrorCode), "%s", text(r.ErrorMessage))
+	}
+	return r.Mirrors, nil
 }
 
 func text(s *string) string {

@@ -89,13 +89,15 @@ type Notes struct {
 	Weaker []string
 	// GroupsGone are the groups that were deleted at the source and are kept here (spec D8).
 	GroupsGone []string
+	// Problems is why the last run of each kind of periodic work failed, as KIND: WHY; empty if it succeeded.
+	Problems []string
 }
 
 // Notes are what this broker has found out about a mirror: nothing where another one does its cluster-wide work.
 func (m *Manager) Notes(name string) Notes {
 	mi, err := m.mirror(name)
 	if err != nil {
-		return Notes{}
+		return Notes{Problems: []string{"configs of the mirror: " + err.Error()}}
 	}
 	mi.mu.Lock()
 	defer mi.mu.Unlock()
@@ -103,7 +105,13 @@ func (m *Manager) Notes(name string) Notes {
 	for _, topic := range slices.Sorted(maps.Keys(mi.refused)) {
 		weaker = append(weaker, topic+": it is not mirrored: "+mi.refused[topic])
 	}
-	return Notes{weaker, slices.Sorted(maps.Keys(mi.gone))}
+	var problems []string
+	for _, p := range []struct{ kind, why string }{{"refresh", mi.health.RefreshError}, {"configs", mi.health.ConfigsError}, {"groups", mi.health.GroupsError}} {
+		if p.why != "" {
+			problems = append(problems, p.kind+": "+p.why)
+		}
+	}
+	return Notes{weaker, slices.Sorted(maps.Keys(mi.gone)), problems}
 }
 
 // Notes asks the broker that does a mirror's cluster-wide work. Nobody knows for a moment after that broker has changed.
@@ -126,5 +134,5 @@ func (c *Cluster) Notes(ctx context.Context, mirror string, here func(mirror str
 		return Notes{}, notReached(owner, err)
 	}
 	r := resp.(*mirrormsg.ReadMirrorOffsetsResponse)
-	return Notes{r.Weaker, r.GroupsGone}, nil
+	return Notes{r.Weaker, r.GroupsGone, r.Problems}, nil
 }

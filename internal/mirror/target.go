@@ -44,6 +44,10 @@ type target struct {
 	topicID ids.UUID
 	// sle is the source leader epoch, the CurrentLeaderEpoch of requests; -1: unknown.
 	sle int32
+	// more is set while the source is known to hold more than the last answer brought.
+	more bool
+	// watched is when the source was last asked how far it is while the partition could not be fetched.
+	watched time.Time
 	// aligned is set once the source's OffsetForLeaderEpoch agreed that our log is a prefix of its.
 	aligned bool
 	// highest is the highest batch epoch of the last answer.
@@ -66,11 +70,13 @@ type target struct {
 	result  *outcome // why the fetcher let go; nil if it was told to
 }
 
-// position is what to ask the source for: what comes after our log end, or behind a damaged batch there that is skipped.
-func (t *target) position(maxBytes int32) fetchwire.RequestPartition {
-	log := t.rep.Log()
-	p := fetchwire.NewRequestPartition(t.key.partition, max(log.EndOffset(), t.skipTo), maxBytes)
-	p.CurrentLeaderEpoch, p.LastFetchedEpoch = t.sle, log.LatestEpoch()
+// offset is where to go on: our log end, or behind a damaged batch there that is skipped.
+func (t *target) offset() int64 { return max(t.rep.LogEndOffset(), t.skipTo) }
+
+// position is what to ask the source for: what comes after where our log ends, or will end.
+func (t *target) position(at foreseen, maxBytes int32) fetchwire.RequestPartition {
+	p := fetchwire.NewRequestPartition(t.key.partition, at.offset, maxBytes)
+	p.CurrentLeaderEpoch, p.LastFetchedEpoch = t.sle, at.epoch
 	return p
 }
 

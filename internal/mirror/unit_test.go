@@ -13,6 +13,7 @@ import (
 	"milena/internal/meta"
 	"milena/internal/mirrormsg"
 	"milena/internal/partlog"
+	"milena/internal/peer"
 	"milena/internal/record"
 	"milena/internal/replica"
 )
@@ -95,20 +96,21 @@ func TestWholeBatches(t *testing.T) {
 		in    []byte
 		n     int
 		epoch int32
+		next  int64
 		err   error
 	}{
-		{"empty", nil, 0, -1, nil},
-		{"whole", both, len(both), 5, nil},
-		{"cut second", both[:len(both)-1], len(one), 3, nil},
-		{"cut header of the second", both[:len(one)+20], len(one), 3, nil},
-		{"cut first", one[:len(one)-1], 0, -1, errPartialBatch},
-		{"cut header", one[:30], 0, -1, errPartialBatch},
-		{"bad second", bad, len(one), 3, nil},
-		{"bad first", bad[len(one):], 0, -1, partlog.ErrCorrupt},
+		{"empty", nil, 0, -1, -1, nil},
+		{"whole", both, len(both), 5, 3, nil},
+		{"cut second", both[:len(both)-1], len(one), 3, 2, nil},
+		{"cut header of the second", both[:len(one)+20], len(one), 3, 2, nil},
+		{"cut first", one[:len(one)-1], 0, -1, -1, errPartialBatch},
+		{"cut header", one[:30], 0, -1, -1, errPartialBatch},
+		{"bad second", bad, len(one), 3, 2, nil},
+		{"bad first", bad[len(one):], 0, -1, -1, partlog.ErrCorrupt},
 	} {
-		buf, epoch, err := wholeBatches(spans(c.in))
-		if len(buf) != c.n || epoch != c.epoch || !errors.Is(err, c.err) {
-			t.Errorf("%s: %d bytes, epoch %d, %v; want %d, %d, %v", c.name, len(buf), epoch, err, c.n, c.epoch, c.err)
+		buf, epoch, next, err := wholeBatches(spans(c.in))
+		if len(buf) != c.n || epoch != c.epoch || next != c.next || !errors.Is(err, c.err) {
+			t.Errorf("%s: %d bytes, epoch %d, next %d, %v; want %d, %d, %d, %v", c.name, len(buf), epoch, next, err, c.n, c.epoch, c.next, c.err)
 		}
 	}
 	damaged := slices.Clone(both)
@@ -120,12 +122,92 @@ func TestWholeBatches(t *testing.T) {
 	}
 }
 
-// share only changes when the number of partitions doubles or halves, and is never below what is configured.
+// share only changes when the number of partitions doubles or halves, and is never below the default of mirror.fetch.max.bytes. One that is
+// configured is a bound.
 func TestShare(t *testing.T) {
-	s := &Settings{FetchMaxBytes: 1 << 20, ResponseMaxBytes: 16 << 20}
-	for n, want := range map[int]int32{1: 16 << 20, 2: 8 << 20, 3: 4 << 20, 4: 4 << 20, 5: 2 << 20, 8: 2 << 20, 9: 1 << 20, 10000: 1 << 20} {
-		if got := share(s, n); got != want {
+	s := &Settings{FetchMaxBytes: 1 << 20, FetchMaxGrows: true}
+	for n, want := range map[int]int64{0: 16 << 20, 1: 16 << 20, 2: 8 << 20, 3: 4 << 20, 4: 4 << 20, 5: 2 << 20, 8: 2 << 20, 9: 1 << 20, 10000: 1 << 20} {
+		if got := share(s, 16<<20, n); got != want {
 			t.Errorf("share of %d: %d, want %d", n, got, want)
+		}
+	}
+	s.FetchMaxGrows = false
+	if got := share(s, 16<<20, 1); got != 1<<20 {
+		t.Errorf("a configured bound: %d", got)
+	}
+}
+
+// A line asks for more while its answers take less time than they are waited for, up to a quarter of the memory; for less where they take
+// long; and comes back to what is configured.
+func TestLine(t *testing.T) {
+	const mb, memory = 1 << 20, 256 << 20
+	s := &Settings{ResponseMaxBytes: 10 * mb, ResponseMaxGrows: true, SocketTimeout: 30 * time.Second}
+	var l line
+	land := func(s *Settings, n int64, latency, transfer time.Duration) int64 {
+		fl := &flight{held: l.size(10 * mb), bytes: n}
+		if n < 0 {
+			fl.bytes = fl.held
+		}
+		l.landed(s, fl, latency, transfer, memory)
+		return l.size(10 * mb)
+	}
+	const full = -1
+	for _, c := range []struct {
+		n                 int64
+		latency, transfer time.Duration
+		want              int64
+	}{
+		{full, time.Millisecond, 20 * time.Millisecond, 10 * mb}, // near by
+		{5 * mb, 100 * time.Millisecond, 50 * time.Millisecond, 10 * mb},
+		{full, 100 * time.Millisecond, 100 * time.Millisecond, 20 * mb},
+		{full, 100 * time.Millisecond, 200 * time.Millisecond, 40 * mb},
+		{full, 100 * time.Millisecond, 300 * time.Millisecond, 64 * mb},
+		{full, 100 * time.Millisecond, 300 * time.Millisecond, 64 * mb},
+		{full, 100 * time.Millisecond, 450 * time.Millisecond, 64 * mb},
+		{full, 10 * time.Millisecond, 450 * time.Millisecond, 32 * mb},
+		{full, 10 * time.Millisecond, 450 * time.Millisecond, 16 * mb},
+		{full, 10 * time.Millisecond, 450 * time.Millisecond, 10 * mb},
+		{full, 10 * time.Millisecond, 10 * time.Second, 5 * mb}, // slow
+		{mb, 10 * time.Millisecond, 10 * time.Second, mb},
+		{full, 10 * time.Millisecond, 3 * time.Second, mb},
+		{full, 10 * time.Millisecond, time.Second, 2 * mb},
+	} {
+		if got := land(s, c.n, c.latency, c.transfer); got != c.want {
+			t.Fatalf("%d bytes, latency %v, transfer %v: %d, want %d", c.n, c.latency, c.transfer, got, c.want)
+		}
+	}
+	l = line{}
+	l.landed(s, &flight{held: idleMaxBytes, idle: true, bytes: idleMaxBytes}, time.Second, time.Millisecond, memory)
+	if l.bytes != 0 {
+		t.Errorf("after an answer to a small request: %d", l.bytes)
+	}
+	bound := *s
+	bound.ResponseMaxGrows = false
+	if got := land(&bound, full, 100*time.Millisecond, 100*time.Millisecond); got != 10*mb {
+		t.Errorf("a configured bound: %d", got)
+	}
+	l.failed(10*mb, fmt.Errorf("%w: fetch", peer.ErrTimeout))
+	if l.bytes != 5*mb {
+		t.Errorf("after an answer that took too long: %d", l.bytes)
+	}
+	l.failed(5*mb, peer.ErrClosed)
+	if l.bytes != 5*mb {
+		t.Errorf("after a line that broke: %d", l.bytes)
+	}
+}
+
+// Partitions are spread as Kafka spreads them: by Java's hash of the name.
+func TestShard(t *testing.T) {
+	for _, c := range []struct {
+		t    tp
+		n    int32
+		want int32
+	}{
+		{tp{"t", 0}, 1, 0}, {tp{"t", 0}, 4, 116 * 31 % 4}, {tp{"t", 1}, 4, (116*31 + 1) % 4}, {tp{"orders", 3}, 0, 0},
+		{tp{"polygenelubricants", 0}, 7, 0}, // whose hash is the least number: times 31 it is that again
+	} {
+		if got := c.t.shard(c.n); got != c.want {
+			t.Errorf("%v of %d: %d, want %d", c.t, c.n, got, c.want)
 		}
 	}
 }

@@ -85,7 +85,7 @@ type Progress struct {
 	DestinationOffset int64
 	// Behind is the time since our log end last equalled a high watermark of the source; negative if it never did.
 	Behind time.Duration
-	// Error is the last error that did not change the state.
+	// Error is the last error that did not change the state, or the difference to the source that the audit found.
 	Error string
 	// Stale is the age from which the source offset counts as unknown.
 	Stale time.Duration
@@ -110,11 +110,17 @@ func (p *Partition) Progress(now time.Time) Progress {
 	if !v.at.IsZero() {
 		out.Age = max(now.Sub(v.at), 0)
 	}
+	if mutant == "lag" {
+		out.SourceOffset, out.Age = out.DestinationOffset, 0
+	}
 	if !v.lastAt.IsZero() {
 		out.LastSourceOffset, out.LastSourceAge = v.last, max(now.Sub(v.lastAt), 0)
 	}
 	if !v.caughtUp.IsZero() {
 		out.Behind = max(now.Sub(v.caughtUp), 0)
+	}
+	if out.Error == "" {
+		_, _, out.Error = p.audit.snapshot()
 	}
 	return out
 }

@@ -89,6 +89,8 @@ type DescribedMirror struct {
 	Weaker []string
 	// GroupsGone: Extension: groups that were deleted at the source and are kept here; only if states were asked for.
 	GroupsGone []string
+	// Problems: Extension: why the last run of each kind of the mirror's periodic work failed, as kind: why; only if states were asked for.
+	Problems []string
 }
 
 // NewDescribedMirror returns a DescribedMirror with the defaults that are not zero.
@@ -107,7 +109,8 @@ func walkDescribedMirror(c *wire.Codec, m *DescribedMirror) {
 	c.NullableString(&m.SourceClusterID)
 	c.Int32(&m.AuthorizedOperations)
 	wire.Array(c, &m.Topics, walkDescribedMirrorTopic)
-	c.Tags(wire.Tag(0, len(m.Weaker) > 0, func(c *wire.Codec) { c.Strings(&m.Weaker) }), wire.Tag(1, len(m.GroupsGone) > 0, func(c *wire.Codec) { c.Strings(&m.GroupsGone) }))
+	c.Tags(wire.Tag(0, len(m.Weaker) > 0, func(c *wire.Codec) { c.Strings(&m.Weaker) }), wire.Tag(1, len(m.GroupsGone) > 0, func(c *wire.Codec) { c.Strings(&m.GroupsGone) }),
+		wire.Tag(2, len(m.Problems) > 0, func(c *wire.Codec) { c.Strings(&m.Problems) }))
 }
 
 // DescribedMirrorTopic is one element of Topics.

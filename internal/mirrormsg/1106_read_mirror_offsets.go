@@ -49,6 +49,8 @@ type ReadMirrorOffsetsResponse struct {
 	Weaker []string
 	// GroupsGone: Extension: groups that were deleted at the source and are kept here; from the mirror's owner.
 	GroupsGone []string
+	// Problems: Extension: why the last run of each kind of the mirror's periodic work failed, as kind: why; from the mirror's owner.
+	Problems []string
 }
 
 func walkReadMirrorOffsetsResponse(c *wire.Codec, m *ReadMirrorOffsetsResponse) {
@@ -56,7 +58,8 @@ func walkReadMirrorOffsetsResponse(c *wire.Codec, m *ReadMirrorOffsetsResponse) 
 	c.Int16(&m.ErrorCode)
 	c.NullableString(&m.ErrorMessage)
 	wire.Array(c, &m.Topics, walkReadMirrorOffsetsTopicResult)
-	c.Tags(wire.Tag(0, len(m.Weaker) > 0, func(c *wire.Codec) { c.Strings(&m.Weaker) }), wire.Tag(1, len(m.GroupsGone) > 0, func(c *wire.Codec) { c.Strings(&m.GroupsGone) }))
+	c.Tags(wire.Tag(0, len(m.Weaker) > 0, func(c *wire.Codec) { c.Strings(&m.Weaker) }), wire.Tag(1, len(m.GroupsGone) > 0, func(c *wire.Codec) { c.Strings(&m.GroupsGone) }),
+		wire.Tag(2, len(m.Problems) > 0, func(c *wire.Codec) { c.Strings(&m.Problems) }))
 }
 
 // ReadMirrorOffsetsTopicResult is one element of Topics.

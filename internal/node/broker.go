@@ -52,7 +52,7 @@ func (n *Node) buildBroker(context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.replicas.SetThrottles(c.Replica.LeaderThrottle, c.Replica.FollowerThrottle)
+	n.replicas.SetThrottles(c.Replica.LeaderThrottle, c.Replica.FollowerThrottle, c.Mirror.Throttle)
 	n.replicas.SetMoveRate(c.Replica.MoveRate)
 	n.fetchers, err = follow.New(follow.Options{
 		NodeID: c.ID, Replicas: n.replicas, BrokerEpoch: n.brokerEpoch, Dial: n.DialBroker, Settings: n.fetchSettings, Logger: n.log, Registerer: n.o.Registry,

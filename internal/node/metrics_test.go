@@ -149,6 +149,7 @@ func eventful(t *testing.T) families {
 	ctx := t.Context()
 	src, dst := startRig(t), startRig(t)
 	src.topic(t, "orders", 10)
+	src.commit(t, "synced", "orders", 4)
 	dst.topic(t, "own", 10)
 	dst.commit(t, "billing", "own", 4)
 	dst.garbage(t)
@@ -164,9 +165,9 @@ func eventful(t *testing.T) families {
 		t.Fatal(err)
 	}
 	peertest.Eventually(t, settle, func() error { return dst.wantEnd(ctx, "orders", 10) })
-	const lag, lost = "kafka_server_mirror_lag_offsets", "kafka_server_mirror_fetch_errors_total"
+	const lag, synced, lost = "kafka_server_mirror_lag_offsets", "kafka_server_mirror_group_sync_age_seconds", "kafka_server_mirror_fetch_errors_total"
 	all := families{}
-	for _, stage := range []string{lag, lost} {
+	for _, stage := range []string{lag, synced, lost} {
 		if stage == lost {
 			src.n.Kill()
 		}

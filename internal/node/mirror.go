@@ -58,8 +58,9 @@ func (n *Node) readOnly() api.Code {
 
 func (n *Node) mirrorControllerAPIs() map[api.Key]cluster.ControllerAPI {
 	return handlemirror.ControllerAPIs(handlemirror.ControllerOptions{
-		Do:       func(ctx context.Context, cmd controller.Command) (any, error) { return n.control.Do(ctx, cmd) },
-		Commands: n.mirrorCommands(),
+		CodePoints: n.codePoints(),
+		Do:         func(ctx context.Context, cmd controller.Command) (any, error) { return n.control.Do(ctx, cmd) },
+		Commands:   n.mirrorCommands(),
 	})
 }
 
@@ -89,7 +90,7 @@ func (n *Node) buildMirrors() error {
 		NodeID: c.ID, ClusterID: n.clusterID, Replicas: n.replicas, States: p.cluster, Controller: n.toController(n.links.forward), Local: kadm.NewClient(p.local),
 		ClampOffsets: p.clampOffsets, FS: n.o.FS, Dial: n.o.Dial,
 		Retry:           mirror.Retry{Initial: c.Mirror.RetryInitialBackoff, Max: c.Mirror.RetryMaxBackoff, MaxAttempts: c.Mirror.RetryMaxAttempts},
-		RefreshInterval: func() time.Duration { return n.live.Node().Mirror.RefreshInterval }, FetchMemory: c.Mirror.FetchMemory, ReadOnly: n.readOnly(),
+		RefreshInterval: func() time.Duration { return n.live.Node().Mirror.RefreshInterval }, FetchMemory: c.Mirror.FetchMemory, Fetchers: func() int { return n.live.Node().Mirror.Fetchers }, ReadOnly: n.readOnly(),
 		LogDirs: c.LogDirs, CutRetention: func() mirror.CutRetention {
 			m := n.live.Node().Mirror
 			return mirror.CutRetention{Age: m.CutRetention, Bytes: m.CutRetentionBytes}
@@ -101,6 +102,7 @@ func (n *Node) buildMirrors() error {
 	}
 	n.replicas.SetGateFactory(p.manager.Gate)
 	n.replicas.SetAlignments(p.manager.Alignment)
+	n.replicas.OnSelfCut(p.manager.SetAside)
 	n.mirrors = p
 	return nil
 }

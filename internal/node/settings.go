@@ -53,7 +53,7 @@ func (n *Node) topicSettings(img *meta.Image, topic string) replica.Settings {
 	t := c.Topic(img.Config(meta.ResourceTopic, topic))
 	return replica.Settings{
 		Log: logConfig(&t, c), MinISR: t.MinInsyncReplicas, Fenced: t.WriteFence,
-		LeaderThrottled: throttledBy(t.LeaderThrottled), FollowerThrottled: throttledBy(t.FollowerThrottled),
+		LeaderThrottled: throttledBy(t.LeaderThrottled), FollowerThrottled: throttledBy(t.FollowerThrottled), MirrorThrottled: throttledBy(t.MirrorThrottled),
 	}
 }
 
@@ -92,7 +92,7 @@ func (n *Node) applyLimits(before, after *config.Node) {
 	}
 	n.dirs.SetCleaner(cleanerOptions(after))
 	if n.replicas != nil {
-		n.replicas.SetThrottles(after.Replica.LeaderThrottle, after.Replica.FollowerThrottle)
+		n.replicas.SetThrottles(after.Replica.LeaderThrottle, after.Replica.FollowerThrottle, after.Mirror.Throttle)
 		n.replicas.SetMoveRate(after.Replica.MoveRate)
 	}
 }

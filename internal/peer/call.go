@@ -137,6 +137,7 @@ func (c *Conn) readOne(br *bufio.Reader) error {
 	if err != nil {
 		return err
 	}
+	call.began = time.Now()
 	frame, buf, err := c.readFrame(br, int(size), call.pooled)
 	if err != nil {
 		buf.Release()
@@ -148,6 +149,7 @@ func (c *Conn) readOne(br *bufio.Reader) error {
 		return err
 	}
 	copy(frame, head[4:])
+	call.ended = time.Now()
 	call.finish(frame, buf, nil)
 	return nil
 }

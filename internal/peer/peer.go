@@ -92,6 +92,8 @@ type call struct {
 	pooled   bool // the response goes into a pooled buffer
 
 	done  chan struct{} // closed when buf or err is set
+	began time.Time     // when its response began to come
+	ended time.Time     // when it was there
 	frame []byte        // without the length
 	buf   *wire.Buf     // that frame is in, if pooled
 	err   error

@@ -177,6 +177,58 @@ func TestCallRaw(t *testing.T) {
 	}
 }
 
+// Requests of SendPooled are answered in order; one that is abandoned costs the others nothing.
+func TestSendPooled(t *testing.T) {
+	held := make(chan *server.Request, 1)
+	n := startNode(t, server.Table{api.Heartbeat: echo, api.LeaveGroup: func(_ context.Context, r *server.Request) { held <- r }}, nil)
+	c := connect(t, n.options())
+	send := func(generation int32) *Pending {
+		t.Helper()
+		req := heartbeatOf("m")
+		req.Version, req.Generation = 3, generation
+		p, err := c.SendPooled(t.Context(), int16(api.Heartbeat), 3, req.AppendTo(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	first, second, third := send(1), send(2), send(3)
+	second.Abandon()
+	for generation, p := range map[int16]*Pending{1: first, 3: third} {
+		got, err := p.WaitPooled(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp := kmsg.HeartbeatResponse{Version: 3}
+		if err := resp.ReadFrom(got.Body); err != nil || resp.ErrorCode != generation || got.Latency <= 0 || got.Transfer < 0 {
+			t.Errorf("%+v, %v, %s and %s", resp, err, got.Latency, got.Transfer)
+		}
+		got.Release()
+	}
+	if _, err := c.SendPooled(t.Context(), 999, 0, nil); err == nil {
+		t.Error("an unknown API was sent")
+	}
+	// A context that ends gives up the answer, the end of the connection every one.
+	leave := kmsg.NewPtrLeaveGroupRequest()
+	leave.Version = 3
+	p, err := c.SendPooled(t.Context(), int16(api.LeaveGroup), 3, leave.AppendTo(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.WaitPooled(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: %v", err)
+	}
+	last := send(4)
+	_ = c.Close()
+	if _, err := last.WaitPooled(t.Context()); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed: %v", err)
+	}
+	last.Abandon()
+	(<-held).Reply(server.Response{Msg: kmsg.NewPtrLeaveGroupResponse()})
+}
+
 // mirrorList stands for a mirror request: another key, flexible from version 0.
 type mirrorList struct{ kmsg.HeartbeatRequest }
 

@@ -26,6 +26,8 @@ type MilenaOptions struct {
 	DataDir string
 	// Overrides are broker properties, key=value.
 	Overrides []string
+	// Addr is where it is reached, if the overrides have listeners of their own; else a free port.
+	Addr string
 	// Args are further arguments of `milena server start`.
 	Args []string
 }
@@ -43,7 +45,12 @@ func NewMilena(o MilenaOptions) (*Broker, error) {
 	if data == "" {
 		data = filepath.Join(o.Dir, "data")
 	}
-	args := []string{"server", "start", "--data-dir", data, "--listen", addrs[0], "--http", addrs[1]}
+	args := []string{"server", "start", "--data-dir", data, "--http", addrs[1]}
+	if o.Addr == "" {
+		args = append(args, "--listen", addrs[0])
+	} else {
+		addrs[0] = o.Addr
+	}
 	for _, kv := range o.Overrides {
 		args = append(args, "--override", kv)
 	}

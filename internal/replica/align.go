@@ -41,6 +41,9 @@ func (p *Partition) aligning(s *state) bool {
 // openTo reports whether this follower answers consumers: of a partition whose log may be cut, only once its leader has said that
 // no cut is under way.
 func (p *Partition) openTo(s *state) bool {
+	if _, must := meta.UnalignedAt(s.unaligned, p.m.opts.NodeID); must {
+		return false // what it holds may not be the partition's
+	}
 	return p.align.Load() == nil || p.opened.Load() == s.leader
 }
 
@@ -54,13 +57,26 @@ func (p *Partition) hear(leader int32, hw int64) {
 
 // AlignFollowers has every follower show that its log goes no further than this leader's does now, by a fetch that is answered
 // from here on; those that go beyond are cut, whatever their epochs say: two clusters may have used the same. Truncations
-// of a leader do the same.
-func (p *Partition) AlignFollowers() {
+// of a leader do the same. Those that are out of sync now may come back to another leader, so the controller has to note them:
+// see Noted. cut says that this log was cut, or may have been by a leader before; else only the leadership is new.
+//
+// Before the first call of a leadership nothing is appended that comes from another cluster.
+func (p *Partition) AlignFollowers(cut bool) {
 	p.mu.Lock()
-	p.markFollowers(p.st.Load())
+	s := p.st.Load()
+	p.markFollowers(s)
+	if s.self {
+		p.hwMu.Lock()
+		p.note.add(p.l().EndOffset(), cut)
+		p.hwMu.Unlock()
+		p.marked.Store(true)
+	}
 	p.mu.Unlock()
 	p.AlignmentChanged()
 }
+
+// Marked reports whether AlignFollowers was called since this broker began to lead: what it began then still holds.
+func (p *Partition) Marked() bool { return p.marked.Load() }
 
 // markFollowers is AlignFollowers without telling. mu is held alone.
 func (p *Partition) markFollowers(s *state) {

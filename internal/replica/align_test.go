@@ -103,7 +103,7 @@ func TestFollowersCut(t *testing.T) {
 func TestFollowerOfAnEmptyLeader(t *testing.T) {
 	r := newRig(t)
 	p := r.get(r.topicOn(1, 1, []int32{self, 2, 3}, []int32{self, 2, 3}), 0)
-	p.AlignFollowers()
+	p.AlignFollowers(true)
 	res, err := fetchAs(p, 2, 7, 3)
 	if err != nil || res.DivergingEpoch != 3 || res.DivergingEnd != 0 {
 		t.Fatalf("a follower with 7 records: %+v, %v", res, err)
@@ -212,7 +212,7 @@ func TestFollowersAreToldOfACut(t *testing.T) {
 		}
 	}
 	// A cut that began and ended between two looks is told of all the same.
-	p.AlignFollowers()
+	p.AlignFollowers(true)
 	if hw, now, named := look(); hw != 0 || !now || !named {
 		t.Errorf("a short cut: high watermark %d, at once %t, named %t", hw, now, named)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"milena/internal/api"
 	"milena/internal/ids"
+	"milena/internal/metafollow"
 )
 
 const (
@@ -168,6 +169,9 @@ func (m *Manager) alterRequest(list []proposing) *kmsg.AlterPartitionRequest {
 		}
 		p := kmsg.NewAlterPartitionRequestTopicPartition()
 		p.Partition, p.LeaderEpoch, p.PartitionEpoch = x.p.index, x.pr.epoch, x.pr.version
+		if x.pr.cut >= 0 {
+			metafollow.SetCut(&p.UnknownTags, x.pr.cut)
+		}
 		for i, id := range x.pr.isr {
 			e := kmsg.NewAlterPartitionRequestTopicPartitionNewEpochISR()
 			e.BrokerID, e.BrokerEpoch = id, x.pr.brokerEpochs[i]

@@ -125,6 +125,10 @@ func (p *Partition) AppendAsIs(batches []byte, o AsIsOptions) (partlog.AppendInf
 		p.mu.RUnlock()
 		return partlog.AppendInfo{FirstOffset: -1}, err
 	}
+	if p.align.Load() != nil && !p.marked.Load() {
+		p.mu.RUnlock()
+		return partlog.AppendInfo{FirstOffset: -1}, api.Errorf(api.NotLeaderOrFollower, "%s has a new leader, whose followers are to be aligned first; try again", p.name())
+	}
 	most := s.epoch
 	if mutant == "ahead" {
 		most = -1

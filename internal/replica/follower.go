@@ -51,6 +51,11 @@ func (p *Partition) Position() (Position, error) {
 	return Position{Offset: end, LastEpoch: p.l().LatestEpoch(), LogStart: p.l().StartOffset(), HighWatermark: p.hw.Load()}, nil
 }
 
+// Undurable reports whether Position has to sync first.
+func (p *Partition) Undurable() bool {
+	return !p.lost() && p.settings.Load().durable() && p.l().RecoveryPoint() < p.l().EndOffset()
+}
+
 // Fetched is what a follower got from its leader.
 type Fetched struct {
 	Leader, Epoch int32  // the leader that was asked, and the leader epoch it was asked with
@@ -177,12 +182,7 @@ func (p *Partition) cutFollower(leader, epoch int32, cut func() (int64, error)) 
 		if to, err = cut(); err != nil {
 			return to, err
 		}
-		// A cut inside a batch takes all of it: the follower has to fetch from
-		// its beginning again, not from the cut.
-		if tail := max(p.l().Tail(), p.l().StartOffset()); tail < p.l().EndOffset() {
-			to = tail
-			_, err = p.l().TruncateTo(tail)
-		}
+		to, err = p.wholeBatches(to)
 		return to, err
 	})
 	switch {
@@ -195,6 +195,25 @@ func (p *Partition) cutFollower(leader, epoch int32, cut func() (int64, error)) 
 		p.m.log.Info("replica truncated to what the leader has", "topic", p.topic.name, "partition", p.index, "leader", leader, "epoch", epoch, "from", before, "to", to)
 	}
 	return to, nil
+}
+
+// wholeBatches cuts the rest of a batch that was cut inside: all of it goes, to be fetched again from its beginning. It returns
+// where the log ends. mu is held alone.
+func (p *Partition) wholeBatches(to int64) (int64, error) {
+	tail := max(p.l().Tail(), p.l().StartOffset())
+	if tail >= p.l().EndOffset() {
+		return to, nil
+	}
+	_, err := p.l().TruncateTo(tail)
+	return tail, err
+}
+
+// cutWhole cuts the log to an offset, between two batches. mu is held alone.
+func (p *Partition) cutWhole(to int64) (int64, error) {
+	if _, err := p.l().TruncateTo(to); err != nil {
+		return to, err
+	}
+	return p.wholeBatches(to)
 }
 
 // Align makes room for a batch of the leader's that begins below the log end

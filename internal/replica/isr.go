@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"milena/internal/api"
+	"milena/internal/meta"
 )
 
 // follower is what a leader knows of another replica. Partition.hwMu guards it.
@@ -23,6 +24,13 @@ type follower struct {
 	// heard is when its broker last fetched anything here: a fetch of a session
 	// names only what changed.
 	heard *heard
+}
+
+// mustCut has the follower cut its log if the metadata says that it has to.
+func (f *follower) mustCut(unaligned []meta.Unaligned, id int32) {
+	if to, ok := meta.UnalignedAt(unaligned, id); ok && (f.cutTo < 0 || to < f.cutTo) {
+		f.cutTo = to
+	}
 }
 
 // inSync reports whether the follower has everything, or had it no longer ago
@@ -92,8 +100,12 @@ func (p *Partition) syncFollowers(s, old *state, now time.Time) {
 		switch {
 		case f == nil || !old.self:
 			f = &follower{end: -1, start: -1, lastEnd: -1, cutTo: -1, brokerEpoch: -1, heard: p.m.heardOf(id)}
+			f.mustCut(s.unaligned, id)
 		case s.epoch != old.epoch:
 			f.end, f.lastEnd = -1, -1
+			if s.version != old.version+1 { // else only the epoch was raised
+				f.mustCut(s.unaligned, id)
+			}
 		}
 		if slices.Contains(s.isr, id) && (!old.self || s.epoch != old.epoch || !slices.Contains(old.isr, id)) {
 			f.caughtUp = now

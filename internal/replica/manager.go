@@ -28,9 +28,9 @@ type Settings struct {
 	MinISR int // min.insync.replicas
 	// Fenced: clients can't write nor delete records (milena.write.fence).
 	Fenced bool
-	// LeaderThrottled and FollowerThrottled say which replicas the replication
-	// throttles concern (KIP-73); nil: none.
-	LeaderThrottled, FollowerThrottled func(partition, broker int32) bool
+	// LeaderThrottled, FollowerThrottled and MirrorThrottled say which replicas the
+	// throttles of replication (KIP-73) and mirroring concern; nil: none.
+	LeaderThrottled, FollowerThrottled, MirrorThrottled func(partition, broker int32) bool
 }
 
 // durable reports whether a record counts only once it is on disk:
@@ -118,10 +118,11 @@ type Manager struct {
 
 	alters alterer
 	assign assigner
+	selves selfAligner
 	moves  mover
 	heard  sync.Map  // broker id to *heard
 	began  time.Time // what heard times are from
-	quotas [2]quota  // of replication: leaderQuota, followerQuota
+	quotas [3]quota  // leaderQuota, followerQuota, mirrorQuota
 }
 
 // topic is a topic of the metadata, with its local partitions.
@@ -157,6 +158,7 @@ func New(o Options) (*Manager, error) {
 	m.image.Store(meta.Empty(""))
 	m.alters.init()
 	m.assign.init()
+	m.selves.init()
 	m.moves.init()
 	var err error
 	if m.metrics, err = newMetrics(m, o.Registerer); err != nil {
@@ -185,6 +187,7 @@ func (m *Manager) Start(ctx context.Context) {
 	if m.opts.Controller != nil {
 		go m.alters.run(ctx, m)
 		go m.assign.run(ctx, m)
+		go m.selves.run(ctx, m)
 		go m.shrinkLoop(ctx)
 	}
 	go func() {
@@ -420,11 +423,9 @@ func (m *Manager) applyConfigs(d *meta.Delta) {
 		set := m.opts.Settings(d.Next, n)
 		m.opts.Dirs.SetConfig(n, set.Log)
 		for _, p := range m.local(t) {
-			if before := p.settings.Swap(&set); set.Fenced && !before.Fenced {
-				// Who asks a broker that has applied the fence must see the end that it holds: appends under way are over then.
-				p.mu.Lock()
-				p.mu.Unlock() //nolint:staticcheck // an empty section is a barrier
-			}
+			p.settings.Store(&set)
+			// It takes the partition's lock alone: who asks a broker that has applied a fence must see the end that it holds, and
+			// appends under way are over then.
 			p.resettle()
 		}
 	}
@@ -494,6 +495,7 @@ func (m *Manager) applyPartition(t *topic, mt *meta.Topic, i int32) {
 	}
 	m.changed(p, mp, false)
 	m.assign.check(m, p, mp)
+	m.selves.check(m, p, mp)
 }
 
 // retryLogs makes the logs that could not be made: for lack of space or of open

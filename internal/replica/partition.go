@@ -30,6 +30,8 @@ type state struct {
 	// While the high watermark is below it, offsets that consumers ask for
 	// could go backwards and are refused.
 	epochStart int64
+	// unaligned are the replicas that have to be cut first; with this broker's own among them it doesn't lead.
+	unaligned []meta.Unaligned
 	// gone is set once the partition can't serve any more: the error of every
 	// request from then on.
 	gone error
@@ -81,7 +83,11 @@ type Partition struct {
 	// opened is the leader that has said, to this follower, that no cut is under way; notOpen: none.
 	opened atomic.Int32
 	// turn counts what followers have to be told of cuts.
-	turn      atomic.Int64
+	turn atomic.Int64
+	// marked is set when AlignFollowers was called since this broker began to lead.
+	marked atomic.Bool
+	// note is what the controller has yet to note of cuts; guarded by hwMu.
+	note      note
 	onAligned atomic.Pointer[func()]
 }
 
@@ -197,7 +203,10 @@ func (p *Partition) apply(mp *meta.Partition, again bool) (e Event, changed bool
 	}
 	next := &state{
 		leader: mp.Leader, epoch: mp.LeaderEpoch, self: mp.Leader == p.m.opts.NodeID && !p.m.suspended,
-		replicas: mp.Replicas, isr: mp.ISR, version: mp.PartitionEpoch, epochStart: old.epochStart,
+		replicas: mp.Replicas, isr: mp.ISR, version: mp.PartitionEpoch, epochStart: old.epochStart, unaligned: mp.Unaligned,
+	}
+	if _, must := mp.UnalignedAt(p.m.opts.NodeID); must {
+		next.self = false // not before it has cut its log and said so: see selfAligner
 	}
 	led := next.self && (!old.self || next.epoch != old.epoch)
 	resigned := old.self && (!next.self || next.epoch != old.epoch)
@@ -205,6 +214,9 @@ func (p *Partition) apply(mp *meta.Partition, again bool) (e Event, changed bool
 		next.epochStart = p.l().EndOffset()
 		p.flushTail()
 		p.elected(next.epoch)
+	}
+	if led && !old.self {
+		p.unmark()
 	}
 	if next.version > old.version || next.epoch != old.epoch || !next.self {
 		p.withdraw()
@@ -229,6 +241,9 @@ func (p *Partition) apply(mp *meta.Partition, again bool) (e Event, changed bool
 	lows.tell(p, next)
 	if led || resigned || next.leader != old.leader {
 		p.touchAll()
+	}
+	if fn := p.onAligned.Load(); led && !old.self && fn != nil {
+		(*fn)()
 	}
 	return Event{Partition: p, Leader: next.self, Epoch: next.epoch}, led || resigned
 }

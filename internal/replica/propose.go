@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"milena/internal/api"
+	"milena/internal/meta"
 )
 
 // proposal is a change of a partition's ISR that the controller is asked for
@@ -15,6 +16,8 @@ type proposal struct {
 	isr     []int32
 	// brokerEpochs are those the followers fetched with, parallel to isr; -1: not known.
 	brokerEpochs []int64
+	// cut, if not negative, is an offset to note as one that the log was cut to; the ISR stays.
+	cut int64
 }
 
 // withdraw forgets the proposal. mu is held alone.
@@ -97,7 +100,13 @@ func (p *Partition) propose(s *state, isr []int32) {
 	if p.m.opts.Controller == nil {
 		return
 	}
-	pr := &proposal{epoch: s.epoch, version: s.version, isr: isr, brokerEpochs: make([]int64, len(isr))}
+	p.proposeWith(&proposal{epoch: s.epoch, version: s.version, isr: isr, cut: -1})
+}
+
+// proposeWith is propose for a proposal without broker epochs. hwMu is held.
+func (p *Partition) proposeWith(pr *proposal) {
+	isr := pr.isr
+	pr.brokerEpochs = make([]int64, len(isr))
 	for i, id := range isr {
 		pr.brokerEpochs[i] = -1
 		if f := p.followers[id]; f != nil {
@@ -144,6 +153,10 @@ func (p *Partition) altered(pr *proposal, a alteration) (again bool) {
 			p.mu.Unlock()
 			return false // a later leadership: the metadata says more
 		}
+		if pr.cut >= 0 && a.version > s.version {
+			p.mu.Unlock()
+			return false // what was noted comes with the metadata
+		}
 		if slices.ContainsFunc(s.isr, func(r int32) bool { return !slices.Contains(a.isr, r) }) {
 			// Who left may be eligible by a min.insync.replicas that isn't known here yet. The metadata brings both, in order; until
 			// then everyone counts for the high watermark.
@@ -152,6 +165,7 @@ func (p *Partition) altered(pr *proposal, a alteration) (again bool) {
 		}
 		n := *s
 		n.isr, n.version = a.isr, max(a.version, s.version)
+		n.unaligned = slices.DeleteFunc(slices.Clone(s.unaligned), func(u meta.Unaligned) bool { return slices.Contains(a.isr, u.Replica) })
 		next = &n
 	case api.IneligibleReplica, api.OperationNotAttempted, api.InvalidRequest:
 	case api.UnknownTopicOrPartition, api.UnknownTopicID, api.FencedLeaderEpoch, api.InvalidUpdateVersion, api.NewLeaderElected:

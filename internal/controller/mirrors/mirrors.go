@@ -325,11 +325,12 @@ func (c Commands) Stop(req *mirrormsg.StopMirrorTopicsRequest) controller.Comman
 		if err != nil {
 			return machine.Result{Reply: Result{Err: err}}
 		}
-		if len(req.Patterns) > 0 {
-			edit := editPatterns(img, req.MirrorName)
-			for _, p := range req.Patterns {
-				edit.exclude(p)
-			}
+		edit := editPatterns(img, req.MirrorName)
+		withdrawn := edit.withdraw(img, res.Topics)
+		for _, p := range req.Patterns {
+			edit.exclude(p)
+		}
+		if len(req.Patterns) > 0 || withdrawn {
 			if err := edit.compile(); err != nil {
 				return machine.Result{Reply: Result{Err: err}}
 			}

@@ -83,6 +83,24 @@ func (e *patternEdit) includeTopic(name string) {
 	}
 }
 
+// withdraw takes the names of topics off the include list that are not here, which a start by name has left there for when the source
+// has them: their stop is a success then. It says whether there was one.
+func (e *patternEdit) withdraw(img *meta.Image, topics []TopicResult) (any bool) {
+	for i, t := range topics {
+		if t.Err == nil || t.Err.Code != api.UnknownTopicOrPartition || img.TopicByName(t.Name) != nil {
+			continue
+		}
+		left := drop(drop(slices.Clone(e.inc), t.Name), regexp.QuoteMeta(t.Name))
+		rest, err := config.ParsePatterns(strings.Join(left, ","))
+		if len(left) == len(e.inc) || err != nil || rest.Match(t.Name) && !slices.Contains(e.exc, t.Name) {
+			continue // nothing was to come by its name, or it comes by a pattern still
+		}
+		e.inc, any = left, true
+		topics[i].Err, topics[i].Note = nil, "there is no such topic here: the start that was to come when the source has it is withdrawn"
+	}
+	return any
+}
+
 // compile checks the lists and fills included and excluded.
 func (e *patternEdit) compile() *api.Error {
 	for _, p := range slices.Concat(e.inc, e.exc) {

@@ -9,6 +9,7 @@ import (
 	"milena/internal/controller"
 	"milena/internal/ids"
 	"milena/internal/machine"
+	"milena/internal/metafollow"
 )
 
 // alterPartition answers AlterPartition (56, KIP-497): a leader wants another ISR.
@@ -57,7 +58,7 @@ func (c *Controller) alterPartition(ctx context.Context, r *ControllerRequest) k
 func alterISR(topic ids.UUID, p kmsg.AlterPartitionRequestTopicPartition) controller.AlterISR {
 	ch := controller.AlterISR{
 		Topic: topic, Partition: p.Partition,
-		LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Recovery: p.LeaderRecoveryState,
+		LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Recovery: p.LeaderRecoveryState, Cut: metafollow.Cut(&p.UnknownTags),
 	}
 	for _, b := range p.NewISR { // version 2
 		ch.ISR = append(ch.ISR, controller.ISRMember{Broker: b, Epoch: -1})

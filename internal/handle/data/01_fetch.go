@@ -45,6 +45,10 @@ func (h *Handlers) Fetch(ctx context.Context, r *server.Request) {
 	if w.replicaID < 0 {
 		w.replicaID = -1 // -2 is a consumer that debugs
 	}
+	if id := h.o.Image().ClusterID; req.ClusterID != nil && *req.ClusterID != id {
+		w.refuse(api.Errorf(api.InconsistentClusterID, "the request is for cluster %s, this is cluster %s", *req.ClusterID, id))
+		return
+	}
 	w.maxBytes = max(0, int(req.MaxBytes))
 	if w.replicaID < 0 {
 		w.maxBytes = min(w.maxBytes, h.o.FetchMaxBytes)

@@ -20,6 +20,8 @@ type ControllerOptions struct {
 	// Do runs a command on the controller's state.
 	Do       func(ctx context.Context, cmd controller.Command) (any, error)
 	Commands mirrors.Commands
+	// CodePoints are the numbers of mirror errors that clients use. Brokers talk among themselves by Milena's.
+	CodePoints api.CodePoints
 }
 
 // ControllerAPIs are the mirror APIs that the controller answers.
@@ -58,10 +60,19 @@ func (o ControllerOptions) checked(ctx context.Context, r *cluster.ControllerReq
 
 func defaultTimeout() int32 { return 30000 }
 
+// codeAndText is an error in the numbers of who asked: a client, whose request a broker has passed on, or a broker.
+func (o ControllerOptions) codeAndText(r *cluster.ControllerRequest, err error) (int16, *string) {
+	code, text := codeAndText(err)
+	if r.Forwarded {
+		code = o.CodePoints.WireCode(api.Code(code))
+	}
+	return code, text
+}
+
 // topicError is what became of a topic; a success may have words too.
-func topicError(t mirrors.TopicResult) (int16, *string) {
+func (o ControllerOptions) topicError(r *cluster.ControllerRequest, t mirrors.TopicResult) (int16, *string) {
 	if t.Err != nil {
-		return codeAndText(t.Err)
+		return o.codeAndText(r, t.Err)
 	}
 	if t.Note != "" {
 		return 0, &t.Note
@@ -73,33 +84,43 @@ func (o ControllerOptions) create(ctx context.Context, r *cluster.ControllerRequ
 	req := &mirrormsg.CreateClusterMirrorRequest{}
 	resp := &mirrormsg.CreateClusterMirrorResponse{}
 	_, err := o.run(ctx, r, req, func() controller.Command { return o.Commands.Create(req) }, defaultTimeout)
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	resp.ErrorCode, resp.ErrorMessage = o.codeAndText(r, err)
 	return resp
 }
 
 func (o ControllerOptions) start(ctx context.Context, r *cluster.ControllerRequest) kmsg.Response {
 	req := mirrormsg.NewStartMirrorTopicsRequest()
 	resp := &mirrormsg.StartMirrorTopicsResponse{}
-	res, err := o.checked(ctx, r, &req, func() controller.Command { return o.Commands.Start(&req) }, func() int32 { return req.TimeoutMs })
+	res, err := o.checked(ctx, r, &req, func() controller.Command {
+		if r.Own() { // what a mirror's owner has found
+			return o.Commands.StartFound(&req)
+		}
+		return o.Commands.Start(&req)
+	}, func() int32 { return req.TimeoutMs })
 	for _, t := range res.Topics {
 		x := mirrormsg.StartMirrorTopicResult{Name: t.Name}
-		x.ErrorCode, x.ErrorMessage = topicError(t)
+		x.ErrorCode, x.ErrorMessage = o.topicError(r, t)
 		resp.Topics = append(resp.Topics, x)
 	}
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	resp.ErrorCode, resp.ErrorMessage = o.codeAndText(r, err)
 	return resp
 }
 
 func (o ControllerOptions) stop(ctx context.Context, r *cluster.ControllerRequest) kmsg.Response {
 	req := mirrormsg.NewStopMirrorTopicsRequest()
 	resp := &mirrormsg.StopMirrorTopicsResponse{}
-	res, err := o.checked(ctx, r, &req, func() controller.Command { return o.Commands.Stop(&req) }, func() int32 { return req.TimeoutMs })
+	res, err := o.checked(ctx, r, &req, func() controller.Command {
+		if r.Own() {
+			return o.Commands.StopExcluded(&req)
+		}
+		return o.Commands.Stop(&req)
+	}, func() int32 { return req.TimeoutMs })
 	for _, t := range res.Topics {
 		x := mirrormsg.StopMirrorTopicResult{Name: t.Name}
-		x.ErrorCode, x.ErrorMessage = topicError(t)
+		x.ErrorCode, x.ErrorMessage = o.topicError(r, t)
 		resp.Topics = append(resp.Topics, x)
 	}
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	resp.ErrorCode, resp.ErrorMessage = o.codeAndText(r, err)
 	return resp
 }
 
@@ -109,10 +130,10 @@ func (o ControllerOptions) pause(ctx context.Context, r *cluster.ControllerReque
 	res, err := o.checked(ctx, r, &req, func() controller.Command { return o.Commands.Pause(&req) }, func() int32 { return req.TimeoutMs })
 	for _, t := range res.Topics {
 		x := mirrormsg.PauseMirrorTopicResult{Name: t.Name}
-		x.ErrorCode, x.ErrorMessage = topicError(t)
+		x.ErrorCode, x.ErrorMessage = o.topicError(r, t)
 		resp.Topics = append(resp.Topics, x)
 	}
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	resp.ErrorCode, resp.ErrorMessage = o.codeAndText(r, err)
 	return resp
 }
 
@@ -122,10 +143,10 @@ func (o ControllerOptions) resume(ctx context.Context, r *cluster.ControllerRequ
 	res, err := o.checked(ctx, r, &req, func() controller.Command { return o.Commands.Resume(&req) }, func() int32 { return req.TimeoutMs })
 	for _, t := range res.Topics {
 		x := mirrormsg.ResumeMirrorTopicResult{Name: t.Name}
-		x.ErrorCode, x.ErrorMessage = topicError(t)
+		x.ErrorCode, x.ErrorMessage = o.topicError(r, t)
 		resp.Topics = append(resp.Topics, x)
 	}
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	resp.ErrorCode, resp.ErrorMessage = o.codeAndText(r, err)
 	return resp
 }
 
@@ -133,7 +154,7 @@ func (o ControllerOptions) delete(ctx context.Context, r *cluster.ControllerRequ
 	req := mirrormsg.NewDeleteClusterMirrorRequest()
 	resp := &mirrormsg.DeleteClusterMirrorResponse{}
 	_, err := o.checked(ctx, r, &req, func() controller.Command { return o.Commands.Delete(&req) }, func() int32 { return req.TimeoutMs })
-	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
+	resp.ErrorCode, resp.ErrorMessage = o.codeAndText(r, err)
 	return resp
 }
 

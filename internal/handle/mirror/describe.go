@@ -137,7 +137,7 @@ func (h *Handlers) describeMirror(ctx context.Context, img *meta.Image, name str
 	if req.IncludeMirrorState && req.ClusterID == nil {
 		// That its owner doesn't answer shows in the states as well.
 		notes, _ := h.o.Cluster.Notes(ctx, name, h.o.Manager.Notes)
-		m.Weaker, m.GroupsGone = notes.Weaker, notes.GroupsGone
+		m.Weaker, m.GroupsGone, m.Problems = notes.Weaker, notes.GroupsGone, notes.Problems
 	}
 	at := 0
 	for i, p := range parts {

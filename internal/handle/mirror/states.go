@@ -123,7 +123,7 @@ func (h *Handlers) readOffsets(_ context.Context, r *server.Request) {
 			resp.Topics = append(resp.Topics, out)
 		}
 		notes := h.o.Manager.Notes(req.MirrorName)
-		resp.Weaker, resp.GroupsGone = notes.Weaker, notes.GroupsGone
+		resp.Weaker, resp.GroupsGone, resp.Problems = notes.Weaker, notes.GroupsGone, notes.Problems
 	})
 	resp.ErrorCode, resp.ErrorMessage = codeAndText(err)
 	reply(r, resp, resp.ErrorCode)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -267,7 +268,7 @@ func (n *node) start() {
 		t.Fatal(err)
 	}
 	if c.rate > 0 {
-		n.m.SetThrottles(c.rate, c.rate)
+		n.m.SetThrottles(c.rate, c.rate, math.MaxInt64)
 	}
 	if n.moveRate > 0 {
 		n.m.SetMoveRate(n.moveRate)

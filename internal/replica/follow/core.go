@@ -38,6 +38,8 @@ type Core struct {
 	session session
 	full    bool  // the request under way begins a session
 	asks    []ask // of the request under way
+
+	together int // how many partitions at once
 }
 
 // target is a partition that a Core follows. The driver owns all but lag.
@@ -98,6 +100,7 @@ func longer(d, most time.Duration) time.Duration { return min(max(2*d, firstPaus
 func (c *Core) Request(now time.Time, brokerEpoch int64) (req *fetchwire.Request, rest time.Duration) {
 	set := c.settings()
 	rest = set.Backoff
+	c.flush()
 	c.asks = c.asks[:0]
 	for _, t := range c.list() {
 		leader, epoch, ok := t.p.Following()
@@ -172,20 +175,24 @@ func (c *Core) Handle(now time.Time, resp *fetchwire.Response) ([]Lookup, error)
 		byKey[part{c.asks[i].t.p.TopicID(), c.asks[i].part.Partition}] = &c.asks[i]
 	}
 	var lookups []Lookup
+	var parts []taken
 	for i := range resp.Topics {
 		rt := &resp.Topics[i]
 		for j := range rt.Partitions {
 			rp := &rt.Partitions[j]
-			a := byKey[part{rt.TopicID, rp.Partition}]
+			k := part{rt.TopicID, rp.Partition}
+			a := byKey[k]
+			delete(byKey, k) // named twice: the first counts
 			switch {
 			case a == nil:
 			case rp.ErrorCode == api.OffsetOutOfRange:
 				lookups = append(lookups, Lookup{*a, c.node})
 			default:
-				c.finish(a.t, now, c.take(a, rp, now))
+				parts = append(parts, taken{a: a, rp: rp})
 			}
 		}
 	}
+	c.takeAll(parts, now)
 	return lookups, nil
 }
 

@@ -41,7 +41,9 @@ type loop struct {
 
 func newLoop(f *Fetchers, k loopKey) *loop {
 	log := f.log.With("broker", k.leader)
-	return &loop{f: f, key: k, log: log, core: NewCore(f.o.NodeID, k.leader, f.o.Settings, log), wake: make(chan struct{}, 1), leash: firstLeash}
+	core := NewCore(f.o.NodeID, k.leader, f.o.Settings, log)
+	core.SideBySide(sideBySide)
+	return &loop{f: f, key: k, log: log, core: core, wake: make(chan struct{}, 1), leash: firstLeash}
 }
 
 func (l *loop) add(p *replica.Partition) {

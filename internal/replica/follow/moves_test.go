@@ -150,7 +150,7 @@ func TestReplicationThrottles(t *testing.T) {
 				limit := func() {
 					for _, n := range c.nodes {
 						if n.up {
-							n.m.SetThrottles(rate, rate)
+							n.m.SetThrottles(rate, rate, math.MaxInt64)
 						}
 					}
 				}

@@ -1,0 +1,5 @@
+//go:build mutant_lag
+
+package mirror
+
+const mutant = "lag"
