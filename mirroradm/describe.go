@@ -67,7 +67,10 @@ type Described struct {
 	Weaker []string
 	// GroupsGone are the groups that were deleted at the source and are kept here, as far as the cluster has seen.
 	GroupsGone []string
-	Err        error
+	// Problems are what went wrong in the last runs of the mirror's periodic work, as "refresh: WHY" or "groups: WHY". Only where states were
+	// asked for.
+	Problems []string
+	Err      error
 }
 
 // DescribedMirrors are mirrors in the order that they were answered in.
@@ -143,8 +146,17 @@ func (c *Client) Describe(ctx context.Context, names ...string) (DescribedMirror
 	return c.DescribeWith(ctx, DescribeOptions{Mirrors: names, State: true, Offsets: true})
 }
 
-// DescribeWith collects what the options ask for.
+// DescribeWith collects what the options ask for. Many topics are asked for in several requests, so that no answer is huge.
 func (c *Client) DescribeWith(ctx context.Context, o DescribeOptions) (DescribedMirrors, error) {
+	if o.Topics == nil {
+		if pages := c.pages(ctx, o); len(pages) > 1 {
+			return c.describePages(ctx, o, pages)
+		}
+	}
+	return c.describeOnce(ctx, o)
+}
+
+func (c *Client) describeOnce(ctx context.Context, o DescribeOptions) (DescribedMirrors, error) {
 	req := &mirrormsg.DescribeClusterMirrorsRequest{
 		MirrorNames: o.Mirrors, IncludeMirrorState: o.State, IncludeMirrorLags: o.Offsets, IncludeAuthorizedOperations: o.Operations, TimeoutMs: c.millis(),
 	}
@@ -167,7 +179,7 @@ func (c *Client) DescribeWith(ctx context.Context, o DescribeOptions) (Described
 	var out DescribedMirrors
 	for _, m := range r.Mirrors {
 		d := Described{Name: m.MirrorName, SourceBootstrap: deref(m.SourceBootstrap), SourceClusterID: deref(m.SourceClusterID), Operations: m.AuthorizedOperations,
-			Weaker: m.Weaker, GroupsGone: m.GroupsGone, Err: failure(m.ErrorCode, m.ErrorMessage)}
+			Weaker: m.Weaker, GroupsGone: m.GroupsGone, Problems: m.Problems, Err: failure(m.ErrorCode, m.ErrorMessage)}
 		for _, t := range m.Topics {
 			for i := range t.Partitions {
 				d.Partitions = append(d.Partitions, described(t.TopicName, &t.Partitions[i]))

@@ -10,6 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"milena/internal/compare"
 )
 
 // FailbackOptions say how the old source is to copy back.
@@ -335,13 +337,14 @@ func (f *Failback) latest(ctx context.Context, tp TopicPartition) (epochEnd, err
 func (f *Failback) weigh(ctx context.Context, tp TopicPartition, from, to int64) (records, bytes int64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := newStream(ctx, "old source", f.source, tp.Topic, f.here.Topics[tp.Topic].ID, tp.Partition, from, to)
-	defer s.close()
+	log := &compare.ClusterLog{Client: f.source, Topic: tp.Topic, ID: f.here.Topics[tp.Topic].ID, Partition: tp.Partition}
+	s := compare.NewStream(ctx, "old source", log, from, to)
+	defer s.Close()
 	for {
-		b, err := s.next()
+		b, err := s.Next()
 		switch {
-		case errors.Is(err, errShrunk):
-			return f.weigh(ctx, tp, s.start, to) // its retention went on
+		case errors.Is(err, compare.ErrShrunk):
+			return f.weigh(ctx, tp, s.Start, to) // its retention went on
 		case err != nil || b == nil:
 			return records, bytes, err
 		}

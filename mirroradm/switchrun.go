@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
-
-	"github.com/twmb/franz-go/pkg/kadm"
 )
 
 // Run does what was planned; done, if not nil, is told of each step when it is over. It ends with the first step that fails, or when ctx
@@ -84,9 +83,14 @@ func (s *Switchover) fence(ctx context.Context) (string, error) {
 // quiet makes as sure as it can that nobody writes to a source that has no fence.
 func (s *Switchover) quiet(ctx context.Context) (string, error) {
 	open := s.open()
+	var bare []string
 	if s.o.DenyACL && len(open) > 0 {
 		s.Denied = open
-		if err := denyWrites(ctx, kadm.NewClient(s.source), open); err != nil {
+		var err error
+		if bare, err = denyWrites(ctx, s.source, open); err != nil {
+			if errors.Is(err, errDenyUndone) {
+				s.Denied = nil
+			}
 			return "", err
 		}
 	}
@@ -110,23 +114,12 @@ func (s *Switchover) quiet(ctx context.Context) (string, error) {
 	}
 	note := fmt.Sprintf("nothing was produced on the source for %s; it has no fence, and nothing keeps its clients from writing", s.o.Quiet)
 	if s.o.DenyACL {
-		note = fmt.Sprintf("ACLs on the source deny everybody to write to %s, and nothing was produced for %s; super users are not bound by them", count(len(open), "topic"), s.o.Quiet)
-	}
-	return note, nil
-}
-
-// denyWrites creates an ACL for each topic that denies everybody to write.
-func denyWrites(ctx context.Context, adm *kadm.Client, topics []string) error {
-	rs, err := adm.CreateACLs(ctx, kadm.NewACLs().Topics(topics...).ResourcePatternType(kadm.ACLPatternLiteral).Deny("User:*").DenyHosts("*").Operations(kadm.OpWrite))
-	if err != nil {
-		return fmt.Errorf("creating ACLs on the source: %w", err)
-	}
-	for _, r := range rs {
-		if r.Err != nil {
-			return fmt.Errorf("creating the ACL that denies writes to topic %s on the source: %w", r.Name, r.Err)
+		note = fmt.Sprintf("ACLs on the source deny everybody to write to %s, and nothing was produced for %s; not bound by them are its super users and its brokers' own writes", count(len(open), "topic"), s.o.Quiet)
+		if len(bare) > 0 {
+			note += fmt.Sprintf("; %s had no ACL before: if the source allows everything without one, readers there need one now", strings.Join(bare, ", "))
 		}
 	}
-	return nil
+	return note, nil
 }
 
 // drain waits until everything that the source has is here.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"milena/internal/compare"
 )
 
 // VerifyOptions choose what PlanVerify takes.
@@ -37,7 +39,7 @@ func PlanVerify(ctx context.Context, mirror string, source, destination *kgo.Cli
 	for _, part := range parts {
 		r, d, err := p.plan(ctx, part)
 		if err != nil || d != nil {
-			decided = append(decided, VerifyResult{VerifyRange: r, Proven: r.From, Difference: d, Err: err})
+			decided = append(decided, VerifyResult{Range: r, Proven: r.From, Difference: d, Err: err})
 			continue
 		}
 		ranges = append(ranges, r)
@@ -164,6 +166,8 @@ func (p *planner) plan(ctx context.Context, x Partition) (VerifyRange, *Differen
 	switch {
 	case x.State == "UNKNOWN":
 		return r, nil, errors.New("the partition's state is unknown")
+	case x.State == "LOG_TRUNCATION":
+		return r, nil, errors.New("the partition's log is being aligned with the source (LOG_TRUNCATION): verify again when it is MIRRORING")
 	case x.State == "STOPPED":
 		dstEnd = min(dstEnd, max(x.LastMirrorOffset, 0))
 	default:
@@ -177,7 +181,7 @@ func (p *planner) plan(ctx context.Context, x Partition) (VerifyRange, *Differen
 			}
 			if dstEnd > srcEnd {
 				select {
-				case <-time.After(fetchPause):
+				case <-time.After(compare.Pause):
 				case <-ctx.Done():
 					return r, nil, ctx.Err()
 				}
@@ -187,7 +191,7 @@ func (p *planner) plan(ctx context.Context, x Partition) (VerifyRange, *Differen
 	r.From = max(p.from, srcStart, dstStart)
 	r.To = max(min(srcEnd, dstEnd), r.From)
 	if dstEnd > srcEnd && x.State != "STOPPED" {
-		return r, &Difference{srcEnd, "-", "?", fmt.Sprintf("the source ends at %d, the destination at %d", srcEnd, dstEnd)}, nil
+		return r, &Difference{Offset: srcEnd, Source: "-", Destination: "?", What: fmt.Sprintf("the source ends at %d, the destination at %d", srcEnd, dstEnd)}, nil
 	}
 	return r, nil, nil
 }

@@ -55,8 +55,11 @@ func (a *app) noMirroring(err error) error {
 	return err
 }
 
-// mirrorHint says which mirror keeps a topic from being written to, if a write was refused for that; else it is empty.
+// mirrorHint says what of mirroring keeps a topic from being written to, if a write was refused for that; else it is empty.
 func (a *app) mirrorHint(ctx context.Context, cl *kgo.Client, topic string, err error) string {
+	if isCode(err, "REBOOTSTRAP_REQUIRED") {
+		return ": the cluster sends its clients to their bootstrap servers now (milena mirrors fence --redirect); milena mirrors unfence --redirect ends that"
+	}
 	if !isCode(err, "POLICY_VIOLATION") {
 		return ""
 	}
@@ -184,35 +187,6 @@ func (a *app) sourceClusterID(ctx context.Context, props map[string]string) (str
 	return *resp.ClusterID, nil
 }
 
-func (a *app) mirrorsStart() *cobra.Command {
-	var topics, exclude []string
-	c := &cobra.Command{
-		Use: "start NAME --topics …", Short: "Start the mirroring of topics", Args: exactly("NAME"),
-		Long: "A plain name is started now, or as soon as the source has it. A regular expression is stored; the topics of the\n" +
-			"source that match are started as they are found.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			names := splitList(topics)
-			if len(names) == 0 {
-				return usagef("mirrors start needs --topics")
-			}
-			plain, patterns := startTopics(names)
-			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
-				rs, err := m.Start(ctx, args[0], plain, patterns, splitList(exclude))
-				if err := a.topicResults(args[0], rs, err, "Started"); err != nil {
-					return err
-				}
-				if len(patterns) > 0 && !a.json {
-					a.printf("Topics of the source that match %s are started as they are found.\n", strings.Join(patterns, ","))
-				}
-				return nil
-			})
-		},
-	}
-	c.Flags().StringArrayVar(&topics, "topics", nil, "names and regular expressions, comma separated; may be repeated")
-	c.Flags().StringArrayVar(&exclude, "exclude", nil, "regular expressions of topics not to mirror")
-	return a.clientFlags(c)
-}
-
 func splitList(flags []string) []string {
 	var out []string
 	for _, f := range flags {
@@ -223,25 +197,6 @@ func splitList(flags []string) []string {
 		}
 	}
 	return out
-}
-
-// startTopics tells names from patterns.
-func startTopics(list []string) (plain []mirroradm.StartTopic, patterns []string) {
-	for _, n := range list {
-		if isPlain(n) {
-			plain = append(plain, mirroradm.StartTopic{Name: n})
-		} else {
-			patterns = append(patterns, n)
-		}
-	}
-	return plain, patterns
-}
-
-// isPlain says whether s is a topic name and not a pattern. A dot is taken as part of a name.
-func isPlain(s string) bool {
-	return !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
-	})
 }
 
 // topicResults prints what became of topics; the first failure is the command's.
@@ -479,6 +434,8 @@ type mirrorJSON struct {
 	Partitions []mirrorPartitionJSON `json:"partitions"`
 	Weaker     []string              `json:"weaker,omitempty"`
 	GroupsGone []string              `json:"groups_deleted_at_source,omitempty"`
+	// Problems are why the mirror's periodic work failed last.
+	Problems []string `json:"problems,omitempty"`
 	// SetAside is what cuts took and brokers keep.
 	SetAside *setAsideJSON `json:"set_aside,omitempty"`
 }
@@ -531,7 +488,7 @@ func (a *app) describeMirrors(ctx context.Context, m *mirroradm.Client, names []
 		if d.Err != nil {
 			return fmt.Errorf("mirror %s: %w", d.Name, d.Err)
 		}
-		j := mirrorJSON{d.Name, d.SourceBootstrap, d.SourceClusterID, []mirrorPartitionJSON{}, d.Weaker, d.GroupsGone, aside[d.Name]}
+		j := mirrorJSON{d.Name, d.SourceBootstrap, d.SourceClusterID, []mirrorPartitionJSON{}, d.Weaker, d.GroupsGone, d.Problems, aside[d.Name]}
 		for _, p := range d.Partitions {
 			x := mirrorPartitionJSON{Topic: p.Topic, Partition: p.Partition, State: p.State, LastError: p.LastError}
 			if p.SourceOffset >= 0 {
@@ -561,6 +518,9 @@ func (a *app) describeMirrors(ctx context.Context, m *mirroradm.Client, names []
 		}
 	}
 	for _, d := range ds {
+		for _, p := range d.Problems {
+			a.printf("Problem: mirror %s: %s.\n", d.Name, strings.TrimSuffix(oneLine(p), "."))
+		}
 		for _, w := range d.Weaker {
 			a.printf("Weaker than on the source: %s.\n", w)
 		}

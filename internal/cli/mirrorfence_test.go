@@ -125,6 +125,21 @@ func (m *movable) dial(ctx context.Context, network, addr string) (net.Conn, err
 // "fence --redirect also answers Metadata v13 with REBOOTSTRAP_REQUIRED (KIP-1102) and closes connections of older clients, so that
 // clients with one re-pointed bootstrap name move without restart."
 func TestRedirect(t *testing.T) {
+	redirected(t, kgo.MaxVersions(nil), kgo.MaxVersions(kversion.V3_5_0()), kgo.MaxVersions(kversion.V2_1_0()))
+}
+
+// FieldCase 63: "Client never goes back to bootstrap": REBOOTSTRAP_REQUIRED (KIP-1102) on a fenced source. Fence S; franz-go moves without
+// restart, as a client that takes the error from Metadata v13; Java 4.x: by hand.
+func TestFieldCase63(t *testing.T) { redirected(t, kgo.MaxVersions(nil)) }
+
+// FieldCase 65: "REBOOTSTRAP_REQUIRED does not reconnect; old leaders kept": also close connections on fence so older clients move, which
+// have never heard of that error.
+func TestFieldCase65(t *testing.T) {
+	redirected(t, kgo.MaxVersions(kversion.V3_5_0()), kgo.MaxVersions(kversion.V2_1_0()))
+}
+
+// redirected moves producers of these versions, and a consumer, from one cluster to another.
+func redirected(t *testing.T, versions ...kgo.Opt) {
 	old, other := testCluster(t), testCluster(t)
 	runAt(t, old, ExitOK, "", "topics", "create", "orders")
 	theirs, err := kadm.NewClient(testClient(t, kgo.SeedBrokers(old.Addr()))).ListTopics(t.Context(), "orders")
@@ -141,14 +156,14 @@ func TestRedirect(t *testing.T) {
 	opts := []kgo.Opt{kgo.SeedBrokers("bootstrap:9092"), kgo.Dialer(name.dial), kgo.DefaultProduceTopic("orders"), kgo.MetadataMinAge(20 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond })}
 	var clients []*kgo.Client
-	for _, v := range []kgo.Opt{kgo.MaxVersions(nil), kgo.MaxVersions(kversion.V3_5_0()), kgo.MaxVersions(kversion.V2_1_0())} {
+	for _, v := range versions {
 		cl := testClient(t, append([]kgo.Opt{v}, opts...)...)
 		clients = append(clients, cl)
 		if err := cl.ProduceSync(t.Context(), kgo.StringRecord("before")).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	reader := testClient(t, append(opts, kgo.ConsumeTopics("orders"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
+	reader := testClient(t, append(append([]kgo.Opt{versions[0]}, opts...), kgo.ConsumeTopics("orders"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 	if fs := reader.PollFetches(t.Context()); fs.Err() != nil || fs.NumRecords() == 0 {
 		t.Fatalf("%v", fs.Err())
 	}
@@ -171,6 +186,11 @@ func TestRedirect(t *testing.T) {
 				t.Fatalf("client %d: %v", i, err)
 			}
 		}
+		for range 4 { // beyond where the consumer has come: this is no mirror, and the offsets are others
+			if err := cl.ProduceSync(ctx, kgo.StringRecord("after")).FirstErr(); err != nil {
+				t.Fatalf("client %d: %v", i, err)
+			}
+		}
 	}
 	for seen := 0; seen < len(clients); {
 		fs := reader.PollFetches(ctx)
@@ -182,6 +202,9 @@ func TestRedirect(t *testing.T) {
 				seen++
 			}
 		})
+	}
+	if _, errs := runAt(t, old, ExitFailed, "x\n", "produce", "orders", "--timeout-ms", "1500"); !strings.Contains(errs, "milena mirrors unfence --redirect ends that") {
+		t.Error(errs)
 	}
 	// The tools reach the old cluster all the same, and end it.
 	m := mirroradm.NewClient(testClient(t, kgo.SeedBrokers(old.Addr()), kgo.MaxVersions(nil), mirroradm.Software()))

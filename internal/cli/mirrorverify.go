@@ -264,7 +264,7 @@ func (s *verifyState) begin(r *mirroradm.VerifyRange) {
 // note keeps how far a range has come and returns by how much that is more. In the midst of a compacted range nothing is
 // proven yet: whether compaction may have removed a record is told by later ones.
 func (s *verifyState) note(r *mirroradm.VerifyResult) int64 {
-	k := rangeKey(&r.VerifyRange)
+	k := rangeKey(&r.Range)
 	more := r.Proven - s.at[k]
 	s.at[k] = r.Proven
 	if r.Equal() && (!r.Compacted || r.Proven == r.To) {

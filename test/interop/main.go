@@ -55,6 +55,8 @@ func allParts() []partSpec {
 		{"mirror-kafka", true, runMirrorKafka, 30 * time.Minute},
 		{"cluster-mirror", true, runClusterMirror, 8 * time.Minute},
 		{"mirror-scenarios", true, runMirrorScenarios, 10 * time.Minute},
+		{"switchover-acl", true, runSwitchoverACL, 4 * time.Minute},
+		{"client-failover", true, runClientFailover, 6 * time.Minute},
 		{"mirror-old", true, runMirrorOld, 10 * time.Minute},
 		{"bad-input", true, runBadInput, 6 * time.Minute},
 	}

@@ -37,7 +37,7 @@ func main() {
 	t0, err := strconv.ParseInt(os.Args[4], 10, 64)
 	if err == nil {
 		c := client{addr: os.Args[2], prefix: os.Args[3], t0: t0}
-		err = map[string]func() error{"produce": c.produce, "group": c.group, "time": c.byTime, "delete": c.delete}[os.Args[1]]()
+		err = map[string]func() error{"produce": c.produce, "group": c.group, "time": c.byTime, "delete": c.delete, "keep-producing": c.keepProducing, "keep-consuming": c.keepConsuming}[os.Args[1]]()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "sarama:", err)
