@@ -16,7 +16,7 @@ build: ## bin/milena, one static binary, and bin/kafka-cluster-mirrors, a link t
 
 test: ## every unit, property and in-process test, fuzz corpora replayed
 	$(GO) test -race ./...
-	$(GO) test -tags synctests ./internal/sim -run 'TestNodes|TestMirrors'
+	$(GO) test -tags synctests ./internal/sim -run 'TestNodes|TestMirrors|TestPairs'
 
 lint: $(LINT)
 	$(GO) vet ./...
@@ -25,9 +25,10 @@ lint: $(LINT)
 $(LINT):
 	GOBIN=$(CURDIR)/.cache/bin $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_V)
 
-sim: ## clusters in virtual time: SEEDS of the cores, a tenth as many of whole nodes and of mirrors, from FROM on (make sim SEEDS=1000 FROM=1)
-	$(GO) test -tags synctests ./internal/sim -count=1 -timeout 0 -run 'TestCores|TestNodes|TestMirrors' -sim.seeds=$(SEEDS) -sim.from=$(FROM) \
-		-sim.nodeseeds=$$(($(SEEDS) / 10)) -sim.nodefrom=$(FROM) -sim.mirrorseeds=$$(($(SEEDS) / 10)) -sim.mirrorfrom=$(FROM)
+sim: ## clusters in virtual time: SEEDS of the cores, a tenth as many of whole nodes, of mirrors and of pairs of nodes, from FROM on (make sim SEEDS=1000 FROM=1)
+	$(GO) test -tags synctests ./internal/sim -count=1 -timeout 0 -run 'TestCores|TestNodes|TestMirrors|TestPairs' -sim.seeds=$(SEEDS) -sim.from=$(FROM) \
+		-sim.nodeseeds=$$(($(SEEDS) / 10)) -sim.nodefrom=$(FROM) -sim.mirrorseeds=$$(($(SEEDS) / 10)) -sim.mirrorfrom=$(FROM) \
+		-sim.pairseeds=$$(($(SEEDS) / 10)) -sim.pairfrom=$(FROM)
 
 sim-mutants: ## each deliberate fault must be caught within 500 seeds of the cores, or of mirrors
 	test/sim-mutants.sh

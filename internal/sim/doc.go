@@ -12,7 +12,8 @@
 // seed that fails is rerun to say how often it does.
 //
 // Mirrors (mirror_*_test.go, the same tag): two clusters of such nodes, with clients, faults and a line between them, which mirror
-// each other in turn: start, stop, failback, restart. mirrorCheck lists what must hold.
+// each other in turn: start, stop, failback, restart. mirrorCheck lists what must hold. Pairs are the same with one node a side, which cost
+// a quarter.
 //
 // The first two write a history that the checker holds against the invariants of docs/architecture.md: what was acknowledged is
 // there once and in order, replicas agree below their high watermarks, epoch caches are those of the batches, committed

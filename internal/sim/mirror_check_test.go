@@ -28,12 +28,14 @@ import (
 //	order       1    a writer's records are not in its order
 //	unknown     1    a record that nobody wrote
 //	mirror      2    a mirror's batch isn't the source's
+//	visible     3    a consumer was served a record that is not below the high watermark
 //	cache       4    an epoch cache isn't what the log's batches give
 //	ahead       5    a batch, or a committed offset, has an epoch above the partition's own
 //	readonly    6    a record is there whose write was refused
-//	aside       7    a cut took a record and didn't keep it
+//	aside       7    a cut took a record that was acknowledged, or that could be read or was served, and didn't keep it
 //	group       8    a group's offset is above the log, or not the source's in the end
 //	states      9    a state was overwritten by one with an older epoch, or followed one that it can't follow
+//	lag         10   the source's end is shown as one that it has left behind
 //	converge    11   the mirror doesn't get equal to its source
 //	writable         it doesn't get writable, or to the state that was asked for
 type mirrorCheck struct {
@@ -46,7 +48,8 @@ type mirrorCheck struct {
 	// Guarded by verdict.mu.
 	leg      *leg // that is compared while it goes on
 	states   [mirrorPartitions]string
-	readable [2]map[string]int64 // what could be read in a mirror, by the side
+	readable [2]map[string]int64 // what could be read in a mirror, or was served, by the side
+	reads    [2]int              // records that consumers were served
 
 	// Of the goroutine that watches: of the leg that it compares.
 	seen  *leg
@@ -55,6 +58,10 @@ type mirrorCheck struct {
 	pos   [mirrorPartitions]int64
 	read  [mirrorPartitions]int64
 	most  [mirrorPartitions]int64 // that the log of the mirror ever held
+	// sights are the source's high watermarks; lagsSeen counts the lags that were held against them.
+	sights   [mirrorPartitions][]sight
+	lagsSeen int
+	settled  *leg // of which all partitions were MIRRORING once
 }
 
 func newMirrorCheck(p *pair) *mirrorCheck {
@@ -131,13 +138,14 @@ func (k *mirrorCheck) look(part int32) {
 		return
 	}
 	if k.seen != l {
-		k.most = [mirrorPartitions]int64{}
+		k.most, k.sights = [mirrorPartitions]int64{}, [mirrorPartitions][]sight{}
 		k.seen, k.canon, k.pos, k.upTo, k.read = l, [mirrorPartitions]map[int64]batchSum{}, [mirrorPartitions]int64{}, [mirrorPartitions]int64{}, [mirrorPartitions]int64{}
 	}
 	if k.canon[part] == nil {
 		k.canon[part] = map[int64]batchSum{}
 	}
 	src, dst := l.src.leader(part), l.dst.leader(part)
+	k.sight(l, part)
 	if dst != nil {
 		k.most[part] = max(k.most[part], dst.LogEndOffset())
 	}
@@ -207,10 +215,12 @@ func (k *mirrorCheck) ask(ctx context.Context) {
 	}
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
+	asked := time.Now()
 	ps, err := l.dst.describe(short, "")
 	if err != nil {
 		return
 	}
+	k.lags(l, asked, ps)
 	k.p.mu.Lock()
 	if k.leg == l {
 		for _, p := range ps {
@@ -218,10 +228,13 @@ func (k *mirrorCheck) ask(ctx context.Context) {
 		}
 	}
 	k.p.mu.Unlock()
-	if !k.p.unclean {
-		if _, states := k.current(); states == [mirrorPartitions]string{mirrormsg.Mirroring.String(), mirrormsg.Mirroring.String()} {
-			k.offsets(short, l)
-		}
+	// From the first time on that all are MIRRORING, when a cut is over and has taken the group's offsets back, whatever fails later.
+	_, states := k.current()
+	if states == [mirrorPartitions]string{mirrormsg.Mirroring.String(), mirrormsg.Mirroring.String()} {
+		k.settled = l
+	}
+	if k.settled == l && !k.p.unclean {
+		k.offsets(short, l)
 	}
 }
 
@@ -484,7 +497,12 @@ func (k *mirrorCheck) account(ctx context.Context, found map[string]int64) {
 	}
 	for i, values := range readable {
 		for _, v := range slices.Sorted(maps.Keys(values)) {
-			if _, there := found[v]; !there && !aside(k.p.sides[i], v) {
+			at, there := found[v]
+			switch {
+			case there && at != values[v]:
+				k.p.failf("moved: %q could be read at offset %d of %s and is at %d", v, values[v], k.p.sides[i].m.name, at)
+				return
+			case !there && !aside(k.p.sides[i], v):
 				k.p.failf("aside: %q could be read at offset %d of %s; it is not there and was not set aside", v, values[v], k.p.sides[i].m.name)
 				return
 			}
@@ -611,7 +629,7 @@ func (k *mirrorCheck) counts() string {
 			acked++
 		}
 	}
-	return fmt.Sprintf("%d records written, %d acknowledged, %d and %d seen in a mirror", len(k.records), acked, len(k.readable[0]), len(k.readable[1]))
+	return fmt.Sprintf("%d records written, %d acknowledged, %d and %d seen, %d and %d served, %d lags", len(k.records), acked, len(k.readable[0]), len(k.readable[1]), k.reads[0], k.reads[1], k.lagsSeen)
 }
 
 // eachRecord calls fn for each record of a log.

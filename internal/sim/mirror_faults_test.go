@@ -200,9 +200,11 @@ func (f *mirrorFaults) operate(ctx context.Context, wg *sync.WaitGroup, s *side)
 	}
 	topics := []string{mirrorTopic}
 	part := f.rnd.Int32N(mirrorPartitions)
-	switch f.rnd.IntN(10) {
+	switch f.rnd.IntN(13) {
 	case 8, 9:
 		f.lateWrite(ctx, wg, part, a)
+	case 10, 11, 12:
+		f.starve(ctx, wg, part, a)
 	case 0, 1:
 		wg.Go(func() {
 			short, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -237,11 +239,29 @@ func (f *mirrorFaults) operate(ctx context.Context, wg *sync.WaitGroup, s *side)
 			return errors.Join(err, rs.Error())
 		})
 	case 7:
-		include := []string{strayTopic + ".*", "nothing", ""}[f.rnd.IntN(3)]
+		include := mirrorTopic + []string{"," + strayTopic + ".*", ",nothing", ""}[f.rnd.IntN(3)] // m is kept: its start may be to come
 		try("mirror.topics.include="+include, func(ctx context.Context) error {
 			return l.dst.mir.AlterConfigs(ctx, l.dst.mirror, map[string]string{"mirror.topics.include": include})
 		})
 	}
+}
+
+// starve has a mirror partition's leader not reach the source's leader, while the rest of what is mirrored goes on: groups get ahead of it.
+func (f *mirrorFaults) starve(ctx context.Context, wg *sync.WaitGroup, part int32, d time.Duration) {
+	var hosts [2]string
+	for i, s := range []*side{f.l.src, f.l.dst} {
+		s.each(part, func(n *machineNode, p *replica.Partition) {
+			if _, _, self := p.Leader(); self {
+				hosts[i] = n.host()
+			}
+		})
+	}
+	if hosts[0] == "" || hosts[1] == "" {
+		return
+	}
+	f.p.logf("line between %s and %s is cut", hosts[0], hosts[1])
+	nf := &nodeFault{m: f.l.dst.m}
+	nf.cut(ctx, wg, [][2]string{{hosts[0], hosts[1]}, {hosts[1], hosts[0]}}, d)
 }
 
 // lateWrite has a mirror partition's leader write its state late: what it sends to the coordinator is held up on the way while the wish
@@ -313,7 +333,14 @@ func (f *mirrorFaults) strays(ctx context.Context) {
 		err := try(func(ctx context.Context) error {
 			_, err := src.adm.CreateTopic(ctx, 1, -1, nil, strayTopic)
 			for i := 0; i < 3 && err == nil; i++ {
-				err = cl.ProduceSync(ctx, &kgo.Record{Topic: strayTopic, Value: []byte("stray")}).FirstErr()
+				// Not ProduceSync, which waits for an answer to what was sent, and all nodes may be down until this ends.
+				done := make(chan error, 1)
+				cl.Produce(ctx, &kgo.Record{Topic: strayTopic, Value: []byte("stray")}, func(_ *kgo.Record, err error) { done <- err })
+				select {
+				case err = <-done:
+				case <-ctx.Done():
+					err = ctx.Err()
+				}
 			}
 			return err
 		})

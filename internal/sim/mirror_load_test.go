@@ -93,11 +93,15 @@ func (s *side) send(ctx context.Context, cl *kgo.Client, w *written) (refused bo
 	s.busy++
 	p.check.records[w.value] = w
 	p.mu.Unlock()
+	// A refusal says that the record isn't there only if the topic was a mirror's before the first try: else a try whose answer was lost
+	// may have written it, and it is the next one that is refused.
+	mirror := s.wish() == mirrormsg.Mirroring || s.wish() == mirrormsg.Paused
 	done := make(chan error, 1)
 	cl.Produce(ctx, &kgo.Record{Topic: mirrorTopic, Partition: w.part, Value: []byte(w.value)}, func(r *kgo.Record, err error) {
 		p.mu.Lock()
 		s.busy--
-		w.refused = errors.Is(err, kerr.PolicyViolation)
+		refusal := errors.Is(err, kerr.PolicyViolation)
+		w.refused = refusal && mirror
 		if err == nil {
 			w.acked, w.offset = true, r.Offset
 			s.acked[w.part]++
@@ -106,7 +110,7 @@ func (s *side) send(ctx context.Context, cl *kgo.Client, w *written) (refused bo
 		switch {
 		case err == nil:
 			s.m.logf("%s-%d: %s at offset %d", mirrorTopic, w.part, w.value, r.Offset)
-		case !w.refused && ctx.Err() == nil:
+		case !refusal && ctx.Err() == nil:
 			s.m.logf("%s-%d: %s: %v", mirrorTopic, w.part, w.value, err)
 		}
 		done <- err
@@ -187,7 +191,10 @@ func (s *side) begin(ctx context.Context, src *side) bool {
 		if s.wish() == mirrormsg.Mirroring {
 			return nil // an answer before this one was lost
 		}
-		return errors.Join(err, rs.Error())
+		if err = errors.Join(err, rs.Error()); err == nil {
+			err = errors.New("the topic isn't started yet") // the source isn't reached: a stop would withdraw that, and this leg needs it
+		}
+		return err
 	})
 }
 
@@ -269,20 +276,9 @@ func (s *side) askController(ctx context.Context, n *machineNode, req *mirrormsg
 	return nil
 }
 
-// sameEpochs gives the leaders of both sides the same epochs, after a stop: epochs alone don't tell then whose records are whose. A replica
-// that misses a cut, and whose leader is another one when it is back, is safe then only where all replicas are waited for (spec D5).
+// sameEpochs gives the leaders of both sides the same epochs, after a stop: epochs alone don't tell then whose records are whose, not even
+// of a replica that misses a cut and whose leader is another one when it is back (spec D5).
 func (p *pair) sameEpochs(ctx context.Context, l *leg) {
-	for _, s := range p.sides {
-		if !p.insist(ctx, "waiting for all replicas of "+s.m.name, func(ctx context.Context) error {
-			rs, err := s.adm.AlterTopicConfigs(ctx, []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "mirror.support.unclean.leader.election", Value: kadm.StringPtr("true")}}, mirrorTopic)
-			for _, r := range rs {
-				err = errors.Join(err, r.Err)
-			}
-			return err
-		}) {
-			return
-		}
-	}
 	least := [mirrorPartitions]int32{}
 	for i := range least {
 		if r := l.dst.leader(int32(i)); r != nil {

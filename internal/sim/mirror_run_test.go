@@ -59,11 +59,13 @@ const (
 	mirrorBound      = 60 * time.Second
 )
 
+// mirrorSizes are how many nodes the two clusters have, by the seed.
+func mirrorSizes(seed uint64) [2]int { return [][2]int{{3, 3}, {3, 1}, {1, 3}, {3, 3}}[seed%4] }
+
 // runMirrors runs one seed. It is called in a bubble.
-func runMirrors(seed uint64, echo io.Writer) *pair {
-	p := &pair{verdict: newVerdict(echo), seed: seed, rnd: rand.New(rand.NewPCG(seed, 11)), net: newNetwork(seed), unclean: seed%4 == 3}
+func runMirrors(seed uint64, sizes [2]int, echo io.Writer) *pair {
+	p := &pair{verdict: newVerdict(echo), seed: seed, rnd: rand.New(rand.NewPCG(seed, 11)), net: newNetwork(seed), unclean: seed%4 == 3 && sizes != [2]int{1, 1}}
 	p.check = newMirrorCheck(p)
-	sizes := [][2]int{{3, 3}, {3, 1}, {1, 3}, {3, 3}}[seed%4]
 	faults := rand.New(rand.NewPCG(seed, 12))
 	for i, name := range []string{"a", "b"} {
 		m, err := newMachines(machinesOptions{
@@ -99,6 +101,7 @@ func runMirrors(seed uint64, echo io.Writer) *pair {
 		for id := range 2 {
 			wg.Go(func() { s.write(ctx, id) })
 		}
+		wg.Go(func() { s.read(ctx, int(seed)) })
 		wg.Go(func() { s.commit(ctx) })
 	}
 	wg.Go(func() { p.check.watch(ctx) })
@@ -120,7 +123,7 @@ func mirrorConfigs(n int) map[string]string {
 	conf := map[string]string{
 		"mirror.metadata.refresh.interval.ms": "1000", "mirror.failed.retry.initial.backoff.ms": "100", "mirror.failed.retry.max.backoff.ms": "1000",
 		"request.timeout.ms": "3000", "default.replication.factor": fmt.Sprint(min(n, 3)), "min.insync.replicas": fmt.Sprint((n + 1) / 2),
-		"controlled.shutdown.enable": "true",
+		"controlled.shutdown.enable": "true", "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 	}
 	return conf
 }

@@ -174,6 +174,9 @@ func (n *machineNode) props() map[string]string {
 		"controller.quorum.request.timeout.ms": "1000",
 	}
 	maps.Copy(p, n.m.more)
+	if p["replica.selector.class"] != "" {
+		p["broker.rack"] = n.host()
+	}
 	if n.m.dynamic {
 		p["controller.quorum.bootstrap.servers"] = strings.Join(bootstrap, ",")
 	} else {

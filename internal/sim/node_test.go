@@ -42,7 +42,7 @@ func judge(t *testing.T, kind string, seed uint64, why string, lines []string, c
 			}
 		}
 	}
-	test := map[string]string{"node": "Nodes", "mirror": "Mirrors"}[kind]
+	test := map[string]string{"node": "Nodes", "mirror": "Mirrors", "pair": "Pairs"}[kind]
 	t.Errorf("%s\n\nthe end of the event log, which is with the disks in %s:\n%s\n\nrerun: go test -tags synctests ./internal/sim -run Test%s -sim.%sfrom=%d -sim.%sseeds=1 -sim.v",
 		why, dir, tail(lines, 150), test, kind, seed, kind)
 	fails := 0
