@@ -624,6 +624,7 @@ func (a *app) mirrorsDelete() *cobra.Command {
 					return a.printJSON(map[string]any{"deleted": args[0]})
 				}
 				a.printf("Deleted mirror %s.\n", args[0])
+				fmt.Fprintln(a.env.Stderr, "Its last mirror epochs are gone with it: if its source is to mirror these topics back, it has to be allowed to cut what it has (mirrors start --truncate-unrelated).")
 				return nil
 			})
 		},

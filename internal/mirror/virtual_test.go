@@ -248,6 +248,7 @@ func (s *source) connect(ctx context.Context, _, _ string) (net.Conn, error) {
 		return nil, err
 	}
 	ln, dial := server.NewMemListener()
+	defer func() { _ = ln.Close() }() // ends Accept where the dial was given up
 	accepted := make(chan net.Conn, 1)
 	go func() {
 		c, _ := ln.Accept()
@@ -255,6 +256,7 @@ func (s *source) connect(ctx context.Context, _, _ string) (net.Conn, error) {
 	}()
 	near, err := dial(ctx)
 	if err != nil {
+		_ = far.Close()
 		return nil, err
 	}
 	mid := <-accepted

@@ -74,6 +74,9 @@ func TestNamesAreKafkas(t *testing.T) {
 		words := strings.Fields(line)
 		want[words[0]] = words[2:]
 	}
+	for _, name := range []string{"PARTITION_RECORD", "PARTITION_CHANGE_RECORD"} { // fields of Milena's own: docs/formats.md
+		want[name] = append(want[name], "unaligned", "replica", "offset")
+	}
 	for _, r := range []meta.Record{
 		&meta.RegisterBrokerRecord{}, &meta.UnregisterBrokerRecord{}, &meta.TopicRecord{}, &meta.PartitionRecord{}, &meta.ConfigRecord{},
 		meta.NewPartitionChange(ids.UUID{}, 0), &meta.RemoveTopicRecord{}, &meta.FeatureLevelRecord{}, &meta.ProducerIdsRecord{},
