@@ -14,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"milena/internal/mirrormsg"
 	"milena/mirroradm"
 )
 
@@ -247,7 +248,13 @@ func (p *pair) equal(ctx context.Context, l *leg) bool {
 	if !p.until("writable", "writers get no answers", quiet) {
 		return false
 	}
-	if !p.until("converge", "the mirror doesn't get equal to its source", func() string { return p.check.mirrored(ctx, l) }) {
+	equal := func() string {
+		if l.dst.wish() == mirrormsg.Paused { // by a pause whose answer was not waited for, and which was done after the resume above
+			l.dst.resume(ctx)
+		}
+		return p.check.mirrored(ctx, l)
+	}
+	if !p.until("converge", "the mirror doesn't get equal to its source", equal) {
 		return false
 	}
 	l.aligned = time.Now()
