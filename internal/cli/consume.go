@@ -30,7 +30,7 @@ func (a *app) consumeCommand() *cobra.Command {
 		Use: "consume TOPIC", Short: "Print records, one a line", Args: exactly("TOPIC"),
 		Long: "Prints the value of each record and nothing else on standard output. --format chooses other parts:\n" +
 			"  %k key  %v value  %t topic  %p partition  %o offset  %e leader epoch  %T timestamp in milliseconds\n" +
-			"  %h headers k=v,k=v  %% a percent sign  \\n \\t \\\\ as usual\n" +
+			"  %h headers k=v,k=v  %M key and value of a record of __mirror_state, decoded  %% a percent sign  \\n \\t \\\\ as usual\n" +
 			"--exit-at-end stops at the end offsets read at start, control records included.\n" +
 			"--json prints a line of JSON for each record instead, with topic, partition, offset, leader_epoch, timestamp, timestamp_type,\n" +
 			"key, value and headers. Null is null; bytes that are not UTF-8 are in key_base64 and value_base64, in place of key and value.\n" +

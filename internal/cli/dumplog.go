@@ -14,6 +14,7 @@ import (
 
 func (a *app) dumpLogCommand() *cobra.Command {
 	var o record.DumpOptions
+	var mirrorState bool
 	c := &cobra.Command{
 		Use: "dump-log FILE…", Short: "Print the batches of segment files in the layout of Kafka's dump-log tool",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -23,6 +24,9 @@ func (a *app) dumpLogCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
+			if mirrorState {
+				o.Contents, o.Decode = true, mirrorStateText
+			}
 			out := bufio.NewWriterSize(a.env.Stdout, 64<<10)
 			bad, first := 0, ""
 			for _, name := range args {
@@ -46,6 +50,7 @@ func (a *app) dumpLogCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&o.Deep, "deep-iteration", false, "a line for every record")
 	c.Flags().BoolVar(&o.Contents, "print-data-log", false, "keys and values too")
+	c.Flags().BoolVar(&mirrorState, "mirror-state-decoder", false, "keys and values of __mirror_state, decoded")
 	return c
 }
 

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"milena/internal/record"
 )
 
 // formatPart is literal text, or a verb with text empty.
@@ -40,8 +42,8 @@ func parseFormat(s string) ([]formatPart, error) {
 				text.WriteByte('%')
 				continue
 			}
-			if !strings.ContainsRune("kvtpoeTh", rune(s[i])) {
-				return nil, fmt.Errorf("--format: %%%c is unknown: use %%k %%v %%t %%p %%o %%e %%T %%h", s[i])
+			if !strings.ContainsRune("kvtpoeThM", rune(s[i])) {
+				return nil, fmt.Errorf("--format: %%%c is unknown: use %%k %%v %%t %%p %%o %%e %%T %%h %%M", s[i])
 			}
 			flush()
 			out = append(out, formatPart{verb: s[i]})
@@ -81,6 +83,9 @@ func writeRecord(w io.Writer, format []formatPart, r *kgo.Record) {
 			b = strconv.AppendInt(b, int64(r.LeaderEpoch), 10)
 		case 'T':
 			b = strconv.AppendInt(b, r.Timestamp.UnixMilli(), 10)
+		case 'M':
+			k, v := mirrorStateText(record.Record{Key: r.Key, Value: r.Value})
+			b = append(append(append(b, k...), ' '), v...)
 		case 'h':
 			for i, h := range r.Headers {
 				if i > 0 {
