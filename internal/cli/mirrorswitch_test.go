@@ -268,7 +268,7 @@ func TestSwitchoverBreaks(t *testing.T) {
 			t.Parallel()
 			p := newPair(t)
 			var stdout, stderr bytes.Buffer
-			code := Run(t.Context(), &Env{Program: "milena", Args: []string{"mirrors", "switchover", "dr", "--bootstrap-server", p.dst.Addr(), "--timeout", "400ms"},
+			code := Run(t.Context(), &Env{Program: "milena", Args: []string{"mirrors", "switchover", "dr", "--bootstrap-server", p.dst.Addr(), "--timeout", "1500ms"},
 				Stdin: &hook{func() { c.breaks(p) }, "y\n"}, Stdout: &stdout, Stderr: &stderr, Hostname: os.Hostname})
 			if code != ExitFailed {
 				t.Errorf("exit %d", code)

@@ -129,18 +129,21 @@ func (c Commands) Create(req *mirrormsg.CreateClusterMirrorRequest) controller.C
 			code, msg := api.CodeOf(err)
 			return refuse(code, "%s", msg)
 		}
-		// If the topic can't be made now, a start makes it.
-		recs = append(recs, c.stateTopic(st)...)
-		return st.Result(Result{}, recs...)
+		state, err := c.stateTopic(st)
+		if err != nil {
+			return machine.Result{Reply: Result{Err: err}}
+		}
+		return st.Result(Result{}, append(recs, state...)...)
 	}
 }
 
-// stateTopic are the records that create __mirror_state, none if it exists or can't be created. Its records are flushed
-// before they count (spec D2); its replicas are at most the brokers there are (spec D15).
-func (c Commands) stateTopic(st *controller.State) []meta.Record {
+// stateTopic are the records that create __mirror_state, none if it exists. Its records are flushed before they count (spec D2); its
+// replicas are at most the brokers there are (spec D15). The error is that it can't be created now, as while no broker is active: what
+// needs it is refused then, since nothing would create it later, and no mirror has an owner without it.
+func (c Commands) stateTopic(st *controller.State) ([]meta.Record, *api.Error) {
 	img := st.Image()
 	if img.TopicByName(StateTopic) != nil {
-		return nil
+		return nil, nil
 	}
 	brokers := int16(0)
 	for range img.Brokers() {
@@ -152,9 +155,9 @@ func (c Commands) stateTopic(st *controller.State) []meta.Record {
 		Configs: map[string]*string{"cleanup.policy": value("compact"), "compression.type": value("producer"), "retention.ms": value("-1"), "flush.messages": value("1")},
 	}, maxPartitions)
 	if res.Err != nil {
-		return nil
+		return nil, api.Errorf(api.CoordinatorNotAvailable, "topic %s can't be created now: %v; try again", StateTopic, res.Err)
 	}
-	return recs
+	return recs, nil
 }
 
 // fence is the optimistic lock of spec 7.9: a topic whose wish changed after the receiving broker looked is refused.
@@ -199,7 +202,11 @@ func (c Commands) Start(req *mirrormsg.StartMirrorTopicsRequest) controller.Comm
 				return machine.Result{Reply: Result{Err: err}}
 			}
 		}
-		recs = slices.Concat(c.stateTopic(st), edit.records(), stopExcluded(img, req.MirrorName, edit.excluded), recs)
+		state, err := c.stateTopic(st)
+		if err != nil {
+			return machine.Result{Reply: Result{Err: err}}
+		}
+		recs = slices.Concat(state, edit.records(), stopExcluded(img, req.MirrorName, edit.excluded), recs)
 		return st.Result(res, recs...)
 	}
 }

@@ -235,6 +235,23 @@ func TestCreateErrors(t *testing.T) {
 	}
 }
 
+// Without an active broker __mirror_state can't be made, and nothing makes it later: what needs it is refused, and works when it is repeated.
+func TestStateTopicCannotBeMade(t *testing.T) {
+	b := newBench(t, 1)
+	epoch := b.s.Image().Broker(1).Epoch
+	b.run(b.s.Heartbeat(at(), controller.Heartbeat{BrokerID: 1, BrokerEpoch: epoch, MetadataOffset: b.next, WantFence: true}))
+	before := b.next
+	expect(t, "create", code(b.do(b.c.Create(createRequest("m")))), "COORDINATOR_NOT_AVAILABLE")
+	if b.next != before {
+		t.Error("a refused create wrote records")
+	}
+	b.run(b.s.Heartbeat(at(), controller.Heartbeat{BrokerID: 1, BrokerEpoch: epoch, MetadataOffset: b.next}))
+	b.mirror("m")
+	if b.s.Image().TopicByName(mirrors.StateTopic) == nil {
+		t.Error("there is no __mirror_state")
+	}
+}
+
 // "UNSUPPORTED_VERSION (35) when mirror.version is 0" (4.2); UNKNOWN_CLUSTER_MIRROR for all that need a mirror.
 func TestFeatureAndUnknownMirror(t *testing.T) {
 	off, on := newBench(t, 0), newBench(t, 1)
