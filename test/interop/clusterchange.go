@@ -399,9 +399,9 @@ func (c *clusterTools) unclean(ctx context.Context) error {
 }
 
 func (c *clusterTools) features(ctx context.Context) error {
-	feature := "mirror.version"
+	feature, newest := "mirror.version", "2"
 	if c.setting.target == "kafka" {
-		feature = "group.version"
+		feature, newest = "group.version", "1"
 	}
 	level := func() (string, error) {
 		out, err := c.kafkaTool(ctx, "features", "describe")
@@ -436,13 +436,13 @@ func (c *clusterTools) features(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if now != "1" {
-		return fmt.Errorf("features: a new cluster has %s at %s, want 1", feature, now)
+	if now != newest {
+		return fmt.Errorf("features: a new cluster has %s at %s, want %s", feature, now, newest)
 	}
 	if err := change("downgrade", "0", "downgraded"); err != nil {
 		return err
 	}
-	if err := change("upgrade", "1", "upgraded"); err != nil {
+	if err := change("upgrade", newest, "upgraded"); err != nil {
 		return err
 	}
 	// Beyond what is supported.
