@@ -189,13 +189,14 @@ func (r *reverse) caughtUp(ctx context.Context, topics map[string]bool) error {
 }
 
 func (r *reverse) until(ctx context.Context, topics map[string]bool, missing func(*Partition) string) error {
+	var why string
 	for {
 		ds, err := r.at.Describe(ctx, r.name)
 		if err == nil {
 			err = ds.Error()
 		}
-		var why string
 		switch {
+		case err != nil && ctx.Err() != nil && why != "": // cut short; what was seen before says more
 		case err != nil:
 			why = err.Error()
 		default:

@@ -282,3 +282,27 @@ func TestFetchersAreSpread(t *testing.T) {
 		}
 	})
 }
+
+// A source leader that has just begun to lead may know a high watermark that is below what we have: that is no end of the source, and no
+// lag of 0 (spec D6).
+func TestSourceThatKnowsLess(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := newSource(t, 1, &link{delay: time.Millisecond})
+		defer s.close()
+		s.fill(0, 3, 100)
+		d := newDestination(t, s, nil)
+		defer d.close()
+		d.level(s, 0, time.Minute)
+		p := d.parts[0]
+		end := p.rep.HighWatermark()
+		before := p.Progress(time.Now())
+		if end < 1 || before.SourceOffset != end {
+			t.Fatalf("the high watermark is %d, the source's %d", end, before.SourceOffset)
+		}
+		time.Sleep(20 * time.Millisecond)
+		p.sawSource(0, time.Now())
+		if now := p.Progress(time.Now()); now.SourceOffset != end || now.Age < 20*time.Millisecond {
+			t.Errorf("after an answer with high watermark 0 the source's is %d, %s old", now.SourceOffset, now.Age)
+		}
+	})
+}

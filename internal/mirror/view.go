@@ -29,8 +29,12 @@ func (v *sourceView) reset() {
 	v.offset, v.at, v.err = -1, time.Time{}, ""
 }
 
-// sawSource notes the source's high watermark of an answer.
+// sawSource notes the source's high watermark of an answer. One below our own isn't the source's end: its leader has just begun to lead
+// and doesn't know yet how far its log is committed. By it we would look level with a source that has more, so it confirms nothing.
 func (p *Partition) sawSource(hw int64, now time.Time) {
+	if hw < p.rep.HighWatermark() {
+		return
+	}
 	end := p.rep.LogEndOffset()
 	v := &p.source
 	v.mu.Lock()
