@@ -165,14 +165,18 @@ func (p *Partition) align() bool {
 			p.wait(err)
 			return false
 		}
-		if err := p.cut(to, fmt.Sprintf("alignment with the source at last mirror epoch %d", last)); err != nil {
+		done, err := p.cut(to, fmt.Sprintf("alignment with the source at last mirror epoch %d", last))
+		if err != nil {
 			return p.fail(err, true)
+		}
+		if !done {
+			return false
 		}
 	}
 	// Also where nothing was cut here: a leader before this one may have been ahead of its followers with that, and of the groups.
 	p.rep.AlignFollowers(end > 0)
 	if known && to >= end {
-		p.clampTo.Store(end)
+		p.clampTo = end
 	}
 	p.cutDone = true
 	return true

@@ -18,37 +18,57 @@ import (
 const clampTimeout = 5 * time.Second
 
 // cut truncates the partition to offset to, rounded down to the start of a batch, after it has set aside what lies above.
-// Below the log start nothing is left, and the log starts at to. Committed group offsets beyond the new end are taken
-// back to it by settled, which comes next: nothing waits for a coordinator here, with the target held. The caller keeps fetches away.
-func (p *Partition) cut(to int64, why string) error {
+// Below the log start nothing is left, and the log starts at to. Committed group offsets beyond the new end are taken back to it before,
+// and by settled, which comes next. done is false while their coordinators can't be reached: the partition tries again later. The caller
+// keeps fetches away.
+func (p *Partition) cut(to int64, why string) (done bool, err error) {
 	log := p.rep.Log()
 	start, end := log.StartOffset(), log.EndOffset()
 	if to >= end {
-		return nil
+		return true, nil
 	}
 	from := max(to, start)
 	truncate := func() error { return p.rep.TruncateFullyAndStartAt(to) }
 	if to >= start {
-		var err error
 		if to, err = batchStart(log, to); err != nil {
-			return err
+			return false, err
 		}
 		from, truncate = to, func() error { return p.rep.TruncateTo(to) }
+	}
+	// Before the cut, so that a leader that ends between the two leaves no committed offset beyond the log; and after it, for those that
+	// are committed meanwhile.
+	if !p.takenBack(to) {
+		return false, nil
 	}
 	_, epoch, _ := p.rep.Leader()
 	aside, err := p.mgr.cuts.add(log, p.key.TopicID, from, end, Cut{Mirror: p.mirror, Topic: p.tp.topic, Partition: p.tp.partition, LeaderEpoch: epoch, Reason: why})
 	if err != nil {
-		return fmt.Errorf("records from offset %d on could not be set aside, so none was cut: %w", from, err)
+		return false, fmt.Errorf("records from offset %d on could not be set aside, so none was cut: %w", from, err)
 	}
 	if err := truncate(); err != nil {
-		return err
+		return false, err
 	}
 	p.rep.AlignFollowers(true)
-	p.clampTo.Store(to)
+	p.clampTo = to
 	p.mgr.metrics.cutRecords.WithLabelValues(p.mirror).Add(float64(end - from))
 	p.log.Warn("mirror partition was cut", "reason", why, "offset", to, "end", end, "records", end-from,
 		"set_aside", aside.Records, "bytes", aside.Bytes, "file", aside.Name)
-	return nil
+	return true, nil
+}
+
+// cutMirroring cuts the log while mirroring, to where the source's parts from it. If it can't be done yet the source is asked again.
+func (p *Partition) cutMirroring(to int64, why string) bool {
+	p.cutting.Store(true)
+	done, err := p.cut(to, why)
+	switch {
+	case err != nil:
+		return p.fail(err, true)
+	case !done:
+		return false
+	case p.mgr.waitsForAll(p.tp.topic):
+		return p.write(write{state: mirrormsg.ULELogTruncation})
+	}
+	return true
 }
 
 // uncleanTruncation waits until all replicas agree on a log that was cut because of an unclean election at the source (spec 7.6
@@ -150,30 +170,36 @@ func (m *Manager) clamp(rep *replica.Partition, to int64) {
 // clampPatience is how long a partition waits for the coordinators of groups before it goes on without.
 const clampPatience = time.Minute
 
-// clamped takes back committed offsets that a cut could not, or of which a new leader doesn't know whether they were.
+// clamped takes back committed offsets above a cut that were committed while it was made, or of which a new leader doesn't know whether
+// they were taken back.
 func (p *Partition) clamped() bool {
-	to := p.clampTo.Load()
-	if to < 0 {
-		return true
+	if p.clampTo >= 0 && !p.takenBack(p.clampTo) {
+		return false
 	}
+	p.clampTo, p.clampSince = -1, time.Time{}
+	return true
+}
+
+// takenBack takes committed offsets back to an offset. It is false while that has to be tried again.
+func (p *Partition) takenBack(to int64) bool {
 	ctx, cancel := context.WithTimeout(p.ctx, clampTimeout)
 	defer cancel()
-	groups, err := p.mgr.opts.ClampOffsets(ctx, p.tp.topic, p.key.TopicID, p.tp.partition, to, p.rep.Log().LatestEpoch())
+	groups, err := p.mgr.opts.ClampOffsets(ctx, p.tp.topic, p.key.TopicID, p.tp.partition, to, p.rep.Log().EpochFor(to-1))
 	if len(groups) > 0 {
 		p.log.Warn("committed offsets above a cut were taken back", "offset", to, "groups", groups)
 	}
 	if p.clampSince.IsZero() {
 		p.clampSince = time.Now()
 	}
-	if err != nil && time.Since(p.clampSince) < clampPatience {
+	switch {
+	case err == nil:
+		p.clampSince = time.Time{}
+	case time.Since(p.clampSince) < clampPatience:
 		p.wait(fmt.Errorf("taking back committed offsets above %d: %w", to, err))
 		return false
-	}
-	if err != nil {
+	default:
 		p.log.Error("committed offsets above the cut could not be taken back", "offset", to, "error", err)
 	}
-	p.clampTo.Store(-1)
-	p.clampSince = time.Time{}
 	return true
 }
 

@@ -348,8 +348,8 @@ func (f *fetcher) align(ctx context.Context, targets []*target) error {
 	return nil
 }
 
-// diverges compares our log with the source's end of an epoch. Where the source's log parts from ours, ours is cut to the
-// common point, with what is cut set aside (spec 8.4 item 3, D4); it returns true then, or if that failed.
+// diverges compares our log with the source's end of an epoch. Where the source's log parts from ours, ours is to be cut
+// to the common point, with what is cut set aside (spec 8.4 item 3, D4); it returns true then.
 func (f *fetcher) diverges(t *target, epoch int32, sourceEnd int64) bool {
 	_, ownEnd := t.rep.Log().EpochEnd(epoch)
 	to := sourceEnd
@@ -363,26 +363,13 @@ func (f *fetcher) diverges(t *target, epoch int32, sourceEnd int64) bool {
 	return true
 }
 
-// cut truncates a target while mirroring, within mirror.max.cut.records.
+// cut lets go of a target whose log has to be cut while mirroring, within mirror.max.cut.records. The partition does it: a fetcher must
+// not wait for the coordinators of groups.
 func (f *fetcher) cut(t *target, to int64, why string) {
 	n := t.rep.LogEndOffset() - max(to, t.rep.LogStartOffset())
 	if limit := f.m.set().MaxCut; limit >= 0 && n > limit {
 		f.fail(t, fmt.Errorf("%s: %d records would be cut, mirror.max.cut.records allows %d", why, n, limit), false)
 		return
 	}
-	var err error
-	if !t.take(func() {
-		t.p.cutting.Store(true)
-		err = t.p.cut(to, why)
-	}) {
-		return
-	}
-	switch {
-	case err != nil:
-		f.fail(t, err, true)
-	case f.m.mgr.waitsForAll(t.key.topic):
-		t.finish(outcome{kind: outcomeUnclean})
-	default:
-		t.finish(outcome{kind: outcomeCut}) // a new target asks again from the new end
-	}
+	t.finish(outcome{kind: outcomeCut, cutTo: to, why: why})
 }

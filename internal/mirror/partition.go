@@ -37,8 +37,6 @@ type Partition struct {
 	// unaligned is set as long as the log may have to be cut to agree with the source, by the state; cutting while a cut in MIRRORING
 	// is under way.
 	unaligned, cutting atomic.Bool
-	// clampTo is where committed offsets are still to be taken back to, -1: none.
-	clampTo atomic.Int64
 	// bumping is set while a proactive bump of the leader epoch is under way.
 	bumping atomic.Bool
 	source  sourceView
@@ -65,7 +63,9 @@ type Partition struct {
 	// distrust is set after a failure: the cached source leader is asked for again.
 	distrust bool
 	// cutDone is set once this leader's log agrees with the source, in a state that cuts; its followers' may not yet.
-	cutDone    bool
+	cutDone bool
+	// clampTo is where committed offsets are still to be taken back to, -1: none.
+	clampTo    int64
 	clampSince time.Time // when that was tried first
 	// fenced is the batch epoch that led to EPOCH_FENCING, -1 if it isn't known.
 	fenced int32
@@ -74,12 +74,11 @@ type Partition struct {
 func newPartition(m *Manager, mirror string, t *meta.Topic, index int32, rep *replica.Partition, before *Partition) *Partition {
 	p := &Partition{
 		mgr: m, mirror: mirror, key: mirrorstate.Key{Mirror: mirror, TopicID: t.ID, Partition: index}, tp: tp{t.Name, index}, rep: rep,
-		log: m.opts.Logger.With("mirror", mirror, "topic", t.Name, "partition", index), before: before, fenced: -1,
+		log: m.opts.Logger.With("mirror", mirror, "topic", t.Name, "partition", index), before: before, fenced: -1, clampTo: -1,
 	}
 	p.ctx, p.stop = context.WithCancel(m.ctx)
 	p.actual.Store(int32(mirrormsg.Unknown))
 	p.unaligned.Store(true)
-	p.clampTo.Store(-1)
 	rep.OnAligned(p.kick)
 	p.source.reset()
 	p.audit.decided = time.Now()
@@ -368,10 +367,10 @@ func (p *Partition) onOutcome(o *outcome) bool {
 		p.unfetch()
 		p.fenced = o.epoch
 		return p.write(write{state: mirrormsg.EpochFencing})
-	case outcomeUnclean:
+	case outcomeCut:
 		p.unfetch()
-		return p.write(write{state: mirrormsg.ULELogTruncation})
-	case outcomeMoved, outcomeCut:
+		return p.cutMirroring(o.cutTo, o.why)
+	case outcomeMoved:
 		p.unfetch()
 		return true
 	default:

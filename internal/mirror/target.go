@@ -18,6 +18,9 @@ type outcome struct {
 	retryable bool
 	// epoch is the batch epoch that was above our leader epoch.
 	epoch int32
+	// cutTo is where the log is to be cut, and why says what proves it.
+	cutTo int64
+	why   string
 }
 
 type outcomeKind int
@@ -27,9 +30,7 @@ const (
 	outcomeFence outcomeKind = iota + 1
 	// outcomeMoved: the source's leader moved to where the cache now says.
 	outcomeMoved
-	// outcomeUnclean: the log was cut because the source's log parts from ours, which proves an unclean election there.
-	outcomeUnclean
-	// outcomeCut: the same, and followers have to cut before the next fetch.
+	// outcomeCut: the source's log parts from ours, which proves an unclean election there, and ours has to be cut.
 	outcomeCut
 	// outcomeFailed: an error.
 	outcomeFailed

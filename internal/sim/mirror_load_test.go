@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -158,7 +159,7 @@ func (s *side) commit(ctx context.Context) {
 				}
 			})
 			if len(os) > 0 {
-				_, err = adm.CommitOffsets(short, mirrorGroup, os)
+				s.commits(short, adm, os)
 			}
 		}
 		cancel()
@@ -166,6 +167,33 @@ func (s *side) commit(ctx context.Context) {
 			s.m.logf("commit: %v", err)
 		}
 	}
+}
+
+// commits commits offsets. A commit that has got no answer when this side becomes the mirror may come after the cut: nobody can tell it
+// from one that a client makes then.
+func (s *side) commits(ctx context.Context, adm *kadm.Client, os kadm.Offsets) {
+	sent := map[groupOffset]bool{}
+	os.Each(func(o kadm.Offset) { sent[groupOffset{o.Partition, o.At, o.LeaderEpoch}] = true })
+	s.p.mu.Lock()
+	legs := len(s.p.legs)
+	maps.Copy(s.unanswered, sent)
+	s.p.mu.Unlock()
+	_, err := adm.CommitOffsets(ctx, mirrorGroup, os)
+	if err != nil {
+		s.m.logf("commit: %v", err)
+	}
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	if err == nil && len(s.p.legs) == legs {
+		maps.DeleteFunc(s.unanswered, func(o groupOffset, _ bool) bool { return sent[o] })
+	}
+}
+
+// groupOffset is an offset that a group committed.
+type groupOffset struct {
+	partition int32
+	at        int64
+	epoch     int32
 }
 
 // begin has the side mirror the other one.

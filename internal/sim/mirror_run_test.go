@@ -42,6 +42,8 @@ type side struct {
 	mir    *mirroradm.Client
 	busy   int                   // writes that aren't answered; guarded by verdict.mu
 	acked  [mirrorPartitions]int // records acknowledged here; guarded by verdict.mu
+	// unanswered are the group's commits here that had no answer before this side became a mirror; guarded by verdict.mu.
+	unanswered map[groupOffset]bool
 }
 
 // leg is one time that one side mirrors the other, from its start to its stop.
@@ -76,7 +78,7 @@ func runMirrors(seed uint64, sizes [2]int, echo io.Writer) *pair {
 			p.failf("%v", err)
 			return p
 		}
-		p.sides[i] = &side{p: p, i: i, m: m, mirror: "of-" + []string{"b", "a"}[i]}
+		p.sides[i] = &side{p: p, i: i, m: m, mirror: "of-" + []string{"b", "a"}[i], unanswered: map[groupOffset]bool{}}
 	}
 	a, b := p.sides[0], p.sides[1]
 	defer p.both(func(s *side) { s.m.endAll(kill) })
