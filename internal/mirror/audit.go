@@ -52,8 +52,12 @@ func (r auditResult) String() string {
 type audit struct {
 	mu     sync.Mutex
 	result auditResult
-	// decided is when the last comparison came to an end that decided, at first when the leadership began; due is when the next is.
-	decided, due time.Time
+	// decided is when the last comparison came to an end that decided, at first when the leadership began.
+	decided time.Time
+	// looked is when the last comparison ended, however, zero before the first. The next is due an interval after it, and after soon at
+	// the latest if that isn't 0.
+	looked time.Time
+	soon   time.Duration
 	// from is where a comparison that was interrupted goes on.
 	from int64
 	// said is the difference that was found last, empty if there was none.
@@ -67,41 +71,52 @@ func (a *audit) snapshot() (r auditResult, decided time.Time, said string) {
 	return a.result, a.decided, a.said
 }
 
-func (a *audit) dueAt() time.Time {
+// dueAt is when the next comparison is due at an interval, zero before the first.
+func (a *audit) dueAt(interval time.Duration) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.due
+	switch {
+	case a.looked.IsZero():
+		return a.looked
+	case a.soon > 0:
+		interval = min(interval, a.soon)
+	}
+	return a.looked.Add(interval)
+}
+
+// cut notes that the log was cut: what comes from there on is new.
+func (a *audit) cut(to int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.from = min(a.from, to)
 }
 
 // auditLoop compares the mirror's partitions that are led here, as long as its configs want that.
 func (mi *mirror) auditLoop() {
-	wait := min(auditStart, max(mi.set().AuditInterval, leastGap))
-	for mi.pause(wait, nil) {
-		wait = auditStart
-		s := mi.set()
-		if s.AuditInterval <= 0 || s.AuditRate <= 0 {
-			continue
-		}
-		p := mi.auditNext()
-		if p == nil {
-			wait = min(auditStart, s.AuditInterval)
-			continue
-		}
-		if wait = max(time.Until(p.audit.dueAt()), 0); wait == 0 {
+	wait := func() time.Duration { return min(auditStart, max(mi.set().AuditInterval, leastGap)) }
+	for mi.every(time.Now(), wait, nil) {
+		for mi.ctx.Err() == nil {
+			s := mi.set()
+			if s.AuditInterval <= 0 || s.AuditRate <= 0 {
+				break
+			}
+			p := mi.auditNext(s.AuditInterval)
+			if p == nil || time.Until(p.audit.dueAt(s.AuditInterval)) > 0 {
+				break // others may begin to mirror meanwhile
+			}
 			mi.auditPartition(p)
 		}
-		wait = min(wait, auditStart) // others may begin to mirror meanwhile
 	}
 }
 
 // auditNext is the partition that is due first; nil if none is mirrored here.
-func (mi *mirror) auditNext() *Partition {
+func (mi *mirror) auditNext(interval time.Duration) *Partition {
 	ps := mi.mgr.partitions(func(p *Partition) bool { return p.mirror == mi.name && p.State() == mirrormsg.Mirroring })
 	if len(ps) == 0 {
 		return nil
 	}
 	return slices.MinFunc(ps, func(a, b *Partition) int {
-		return cmp.Or(a.audit.dueAt().Compare(b.audit.dueAt()), strings.Compare(a.tp.topic, b.tp.topic), cmp.Compare(a.tp.partition, b.tp.partition))
+		return cmp.Or(a.audit.dueAt(interval).Compare(b.audit.dueAt(interval)), strings.Compare(a.tp.topic, b.tp.topic), cmp.Compare(a.tp.partition, b.tp.partition))
 	})
 }
 
@@ -121,7 +136,7 @@ func (mi *mirror) auditPartition(p *Partition) {
 		p.audit.mu.Lock()
 		defer p.audit.mu.Unlock()
 		p.audit.keep(&res)
-		p.audit.due = time.Now().Add(refreshGap)
+		p.audit.looked, p.audit.soon = time.Now(), refreshGap
 		return
 	}
 	mi.auditNote(p, &res, err)
@@ -129,16 +144,16 @@ func (mi *mirror) auditPartition(p *Partition) {
 
 // auditNote says what a comparison found and when the next is due.
 func (mi *mirror) auditNote(p *Partition, res *compare.Result, err error) {
-	now, interval := time.Now(), mi.set().AuditInterval
 	a := &p.audit
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.looked, a.soon = time.Now(), 0
 	switch d := res.Difference; {
 	case err != nil:
 		if a.result != auditUndecided {
 			p.log.Warn("the audit could not compare a partition with its source", "from", res.From, "to", res.To, "compared_to", res.Proven, "error", err)
 		}
-		a.result, a.due = auditUndecided, now.Add(min(auditRetry, interval))
+		a.result, a.soon = auditUndecided, auditRetry
 		a.keep(res)
 		return
 	case d != nil:
@@ -149,7 +164,7 @@ func (mi *mirror) auditNote(p *Partition, res *compare.Result, err error) {
 		a.result, a.said = auditEqual, ""
 		p.log.Debug("the audit found the partition equal to its source", "from", res.From, "to", res.To)
 	}
-	a.from, a.decided, a.due = 0, now, now.Add(interval)
+	a.from, a.decided = 0, a.looked
 }
 
 // keep notes where to go on. In the midst of a compacted range nothing is proven yet.
@@ -237,7 +252,7 @@ func (mi *mirror) auditCompare(ctx context.Context, p *Partition, res *compare.R
 		if res.Err != nil || found == nil {
 			return res.Err
 		}
-		if !mi.pause(min(auditConfirm, mi.set().AuditInterval), nil) {
+		if !mi.pause(min(auditConfirm, mi.set().AuditInterval)) {
 			return ctx.Err()
 		}
 		again, err := mi.auditRange(ctx, p)

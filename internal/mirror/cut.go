@@ -50,6 +50,7 @@ func (p *Partition) cut(to int64, why string) (done bool, err error) {
 	}
 	p.rep.AlignFollowers(true)
 	p.clampTo = to
+	p.audit.cut(to)
 	p.mgr.metrics.cutRecords.WithLabelValues(p.mirror).Add(float64(end - from))
 	p.log.Warn("mirror partition was cut", "reason", why, "offset", to, "end", end, "records", end-from,
 		"set_aside", aside.Records, "bytes", aside.Bytes, "file", aside.Name)

@@ -325,7 +325,7 @@ func (f *fake) answer(q *kmsg.FetchRequestTopicPartition) fetchwire.ResponsePart
 	switch {
 	case f.leader != nil:
 		p.ErrorCode, p.CurrentLeader = api.NotLeaderOrFollower, &fetchwire.LeaderAndEpoch{LeaderID: f.leader.node, LeaderEpoch: f.leader.epoch}
-	case q.CurrentLeaderEpoch < f.epoch && f.told == 0:
+	case q.CurrentLeaderEpoch >= 0 && q.CurrentLeaderEpoch < f.epoch && f.told == 0:
 		p.ErrorCode = api.FencedLeaderEpoch
 	case q.FetchOffset < f.start || q.FetchOffset > f.end():
 		p.ErrorCode = api.OffsetOutOfRange

@@ -92,6 +92,7 @@ func (f *fetcher) takePartition(ctx context.Context, x *arrival, brokers []fetch
 		f.partitionError(ctx, t, rp.ErrorCode, f.newLeader(rp, brokers))
 		return
 	}
+	t.leaderless = time.Time{}
 	if d := rp.DivergingEpoch; d != nil && d.Epoch >= 0 {
 		if !f.diverges(t, d.Epoch, d.EndOffset) {
 			f.backOff(t)
@@ -327,7 +328,7 @@ func (f *fetcher) partitionError(ctx context.Context, t *target, code api.Code, 
 	}
 }
 
-// moved follows the leader that the source named, or gives the partition back to look for it.
+// moved follows the leader that the source named, or has it looked for.
 func (f *fetcher) moved(t *target, code api.Code, leader *Leader) {
 	if leader != nil && leader.Epoch > t.sle {
 		switch leader.Addr {
@@ -343,7 +344,19 @@ func (f *fetcher) moved(t *target, code api.Code, leader *Leader) {
 			return
 		}
 	}
-	f.fail(t, fmt.Errorf("the source answered %s and named no new leader", code.Name()), true)
+	// A broker that shuts down has no other to name yet: as with a broken connection, this costs no change of state for a while.
+	err := fmt.Errorf("the source answered %s and named no new leader", code.Name())
+	now := time.Now()
+	if t.leaderless.IsZero() {
+		t.leaderless = now
+	}
+	if now.Sub(t.leaderless) >= graceBackoffs*f.m.set().FetchBackoff {
+		f.fail(t, err, true)
+		return
+	}
+	t.p.sawError(err)
+	f.backOff(t)
+	f.leaderless = append(f.leaderless, t)
 }
 
 // outOfRange compares our log with the source's ends (spec 8.4). Records below the source's log start are gone there,

@@ -62,6 +62,8 @@ type fetcher struct {
 	quiet   time.Time // until then the source wants no request
 	// down is when the connection began to fail, zero while it does not.
 	down time.Time
+	// leaderless are targets of which the source said that nobody leads them, whose leaders are looked for before the next request.
+	leaderless []*target
 }
 
 func newFetcher(m *mirror, k fetcherKey) *fetcher {

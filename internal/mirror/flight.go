@@ -41,6 +41,10 @@ type foreseen struct {
 // round takes in the answer that is due, and sends for more; before that it sends for something and aligns new targets, if nothing is under
 // way. Its error is one of the connection.
 func (f *fetcher) round(ctx context.Context, targets []*target) error {
+	if len(f.leaderless) > 0 {
+		f.followLeaders(ctx, f.leaderless, f.m.set().FetchBackoff)
+		f.leaderless = nil
+	}
 	if f.flight == nil {
 		ready, pause := f.ready(targets, time.Now())
 		if err := f.watchPaused(ctx, targets); err != nil {

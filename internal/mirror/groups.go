@@ -34,7 +34,7 @@ func (mi *mirror) groupsLoop() {
 				return
 			}
 		}
-		if !mi.pause(mi.set().GroupsInterval, nil) {
+		if !mi.every(time.Now(), func() time.Duration { return mi.set().GroupsInterval }, nil) {
 			return
 		}
 	}

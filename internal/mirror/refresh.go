@@ -39,9 +39,9 @@ func (mi *mirror) refreshLoop() {
 		if !mi.turn("refresh", mi.refresh, func(h *Health) (*time.Time, *string) { return &h.Refreshed, &h.RefreshError }) {
 			return
 		}
-		interval := mi.mgr.opts.RefreshInterval()
-		gap := max(min(refreshGap, interval), leastGap)
-		if !mi.pause(gap, nil) || !mi.pause(max(interval-gap, 0), mi.wake) {
+		began := time.Now()
+		gap := max(min(refreshGap, mi.mgr.opts.RefreshInterval()), leastGap)
+		if !mi.pause(gap) || !mi.every(began, mi.mgr.opts.RefreshInterval, mi.wake) {
 			return
 		}
 	}
@@ -75,17 +75,32 @@ func (mi *mirror) note(kind string, err error, health func(*Health) (at *time.Ti
 	}
 }
 
-// pause waits for d or until wake says so; false if the mirror is closed.
-func (mi *mirror) pause(d time.Duration, wake <-chan struct{}) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-mi.ctx.Done():
-		return false
-	case <-wake:
-	case <-timer.C:
+// noticed is within what time a changed interval takes effect.
+const noticed = 5 * time.Second
+
+// every waits until an interval has passed since began, by what it is then, or until wake says so; false if the mirror is closed.
+func (mi *mirror) every(began time.Time, interval func() time.Duration, wake <-chan struct{}) bool {
+	for {
+		left := interval() - time.Since(began)
+		if left <= 0 {
+			return mi.ctx.Err() == nil
+		}
+		timer := time.NewTimer(min(left, noticed))
+		select {
+		case <-mi.ctx.Done():
+			timer.Stop()
+			return false
+		case <-wake:
+			timer.Stop()
+			return true
+		case <-timer.C:
+		}
 	}
-	return true
+}
+
+// pause waits for d; false if the mirror is closed.
+func (mi *mirror) pause(d time.Duration) bool {
+	return mi.every(time.Now(), func() time.Duration { return d }, nil)
 }
 
 func (mi *mirror) refresh(ctx context.Context) error {

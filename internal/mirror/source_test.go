@@ -95,16 +95,55 @@ func TestSourceLeaderMoves(t *testing.T) {
 	}
 }
 
-// 8.4: "FENCED_LEADER_EPOCH ... Otherwise drop, refresh metadata, -> FAILED retryable", and then on with the new epoch.
+// 8.4: "FENCED_LEADER_EPOCH ... Otherwise drop, refresh metadata", and then on with the new epoch.
 func TestSourceLeaderEpochRises(t *testing.T) {
 	f := newFake(t, 1)
 	f.add(1, 2)
 	dst := mirrorOf(t, f)
 	dst.awaitEnd("t", 0, 2)
+	before := len(dst.logs.text())
 	for e := range int32(4) {
 		f.set(func() { f.epoch = 2 + e })
 		f.add(2+e, 1)
 		dst.awaitEnd("t", 0, int64(3+e))
+	}
+	if strings.Contains(dst.logs.text()[before:], "to=FAILED") {
+		t.Error("the partition failed on the way to the new epoch")
+	}
+}
+
+// A source broker that shuts down in order answers for a while that it doesn't lead, and names nobody who does: that changes no state.
+// Only when it lasts for ten back-offs the partition fails.
+func TestNobodyLeadsAtTheSource(t *testing.T) {
+	for _, code := range []api.Code{api.FencedLeaderEpoch, api.NotLeaderOrFollower} {
+		t.Run(code.Name(), func(t *testing.T) {
+			f := newFake(t, 1)
+			f.add(1, 2)
+			dst := mirrorOf(t, f, "mirror.fetch.backoff.ms", "20")
+			dst.awaitEnd("t", 0, 2)
+			before, left := len(dst.logs.text()), 3
+			f.set(func() {
+				f.fetch = func(q *kmsg.FetchRequestTopicPartition) *fetchwire.ResponsePartition {
+					p := fetchwire.NewResponsePartition(q.Partition)
+					if p.ErrorCode = code; left == 0 {
+						return nil
+					}
+					left--
+					return &p
+				}
+			})
+			f.add(1, 1)
+			dst.awaitEnd("t", 0, 3)
+			if strings.Contains(dst.logs.text()[before:], "to=FAILED") {
+				t.Error("the partition failed while nobody led")
+			}
+			f.set(func() { left = -1 })
+			f.add(1, 1)
+			p := dst.awaitState("m", "t", "FAILED")
+			if !strings.Contains(p.LastError, "named no new leader") {
+				t.Errorf("failed: %+v", p)
+			}
+		})
 	}
 }
 

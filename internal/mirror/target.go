@@ -55,6 +55,8 @@ type target struct {
 	highest int32
 	// until is when the partition may be asked for again after an error.
 	until time.Time
+	// leaderless is since when the source says that its broker does not lead the partition, and doesn't say who does; zero if it doesn't.
+	leaderless time.Time
 	// corrupt counts failed checks at corruptAt (spec D14).
 	corrupt   int
 	corruptAt int64
