@@ -148,6 +148,27 @@ func (h *Hosts[M]) All() []*Shard[M] {
 	return out
 }
 
+// States counts the shards led here: those that load or wait to, those that serve, and those whose logs this release can't load.
+func (h *Hosts[M]) States() (loading, active, failed int) {
+	for _, s := range h.All() {
+		sv, err := s.serving()
+		switch {
+		case err == machine.ErrLoading:
+			loading++
+		case err != nil:
+			failed++
+		default:
+			select {
+			case <-sv.rt.Ready():
+				active++
+			default:
+				loading++
+			}
+		}
+	}
+	return loading, active, failed
+}
+
 // Shard is the coordinator of one partition during one leadership.
 type Shard[M machine.Machine] struct {
 	h         *Hosts[M]

@@ -201,28 +201,44 @@ func (p *Partition) commonEpoch(ctx context.Context, m *mirror) (last int32, sha
 		return 0, -1, false, err
 	}
 	known = shared >= 0
-	own := p.mgr.opts.ClusterID
-	back, err := m.source.mirrorsFrom(ctx, own)
+	theirs, offset, found, err := p.theirEpoch(ctx, m)
+	result := lookupNone
+	switch {
+	case err != nil:
+		result = lookupError
+	case found:
+		result = lookupFound
+	}
+	p.mgr.metrics.lookups.WithLabelValues(p.mirror, result).Inc()
 	if err != nil {
-		return 0, -1, false, fmt.Errorf("mirrors of the source: %w", err)
-	}
-	if len(back.mirrors) == 0 {
-		return last, shared, known, nil
-	}
-	for _, b := range back.mirrors {
-		if slices.Contains(b.TopicNames, p.tp.topic) {
-			return 0, -1, false, fmt.Errorf("%s %s: the source's mirror %s copies topic %s from this cluster; stop it there first",
-				loopWords, p.mirror, b.MirrorName, p.tp.topic)
-		}
-	}
-	theirs, offset, found, err := m.source.lastMirrorEpoch(ctx, back, p.tp, own)
-	if err != nil {
-		return 0, -1, false, fmt.Errorf("last mirror epochs of the source: %w", err)
+		return 0, -1, false, err
 	}
 	if found && (!known || laterStop(theirs, offset, last, shared)) {
 		last, shared, known = theirs, offset, true
 	}
 	return last, shared, known, nil
+}
+
+// theirEpoch is what the source holds from mirroring the partition from here; found is false if it holds nothing.
+func (p *Partition) theirEpoch(ctx context.Context, m *mirror) (last int32, offset int64, found bool, err error) {
+	own := p.mgr.opts.ClusterID
+	back, err := m.source.mirrorsFrom(ctx, own)
+	if err != nil {
+		return -1, -1, false, fmt.Errorf("mirrors of the source: %w", err)
+	}
+	if len(back.mirrors) == 0 {
+		return -1, -1, false, nil
+	}
+	for _, b := range back.mirrors {
+		if slices.Contains(b.TopicNames, p.tp.topic) {
+			return -1, -1, false, fmt.Errorf("%s %s: the source's mirror %s copies topic %s from this cluster; stop it there first",
+				loopWords, p.mirror, b.MirrorName, p.tp.topic)
+		}
+	}
+	if last, offset, found, err = m.source.lastMirrorEpoch(ctx, back, p.tp, own); err != nil {
+		return -1, -1, false, fmt.Errorf("last mirror epochs of the source: %w", err)
+	}
+	return last, offset, found, nil
 }
 
 // laterStop reports whether a stop that captured an epoch and an offset came after another.
@@ -289,6 +305,7 @@ func (p *Partition) bump(ctx context.Context, least int32) error {
 	for {
 		changed := p.mgr.changed()
 		if _, epoch, self := p.rep.Leader(); epoch > least && self {
+			p.mgr.metrics.bumps.WithLabelValues(p.mirror).Inc()
 			return nil
 		}
 		select {

@@ -360,7 +360,7 @@ func (f *fetcher) moved(t *target, code api.Code, leader *Leader) {
 }
 
 // outOfRange compares our log with the source's ends (spec 8.4). Records below the source's log start are gone there,
-// by retention or DeleteRecords, and go here too. A source that ends below us has lost records: nothing is cut.
+// by retention or DeleteRecords, and go here too; that is a gap, but where nothing was ever copied.
 func (f *fetcher) outOfRange(ctx context.Context, t *target) error {
 	start, err := f.listOffset(ctx, t, -2)
 	if err != nil {
@@ -381,6 +381,10 @@ func (f *fetcher) outOfRange(ctx context.Context, t *target) error {
 		}
 		if cutErr != nil {
 			return cutErr
+		}
+		if own == 0 && !t.fetched.Load() {
+			f.log.Info("the copy begins where the source's log does", "topic", t.key.topic, "partition", t.key.partition, "offset", start)
+			return nil
 		}
 		f.gap(t, own, start, "the source's retention overtook the mirror")
 	default:

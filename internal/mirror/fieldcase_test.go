@@ -191,6 +191,23 @@ func TestFieldCase5(t *testing.T) {
 	}
 }
 
+// A copy of a topic whose log starts above 0 begins there: nothing was overtaken, so nothing is missing, and no alarm is to be raised at
+// each migration.
+func TestCopyBeginsAtTheSourcesLogStart(t *testing.T) {
+	a, b := pair(t)
+	a.produce("t", 0, 10)
+	a.produce("t", 0, 2)
+	a.trim("t", 10)
+	b.mirror("m", a)
+	b.begin("m", "t")
+	b.awaitEnd("t", 0, 12)
+	b.same(a, "t", 0, 10)
+	cuts, err := b.mir.Cuts(t.Context(), mirroradm.CutFilter{})
+	if n, _ := b.metric("kafka_server_mirror_gap_records_total", "mirror", "m"); n != 0 || err != nil || len(cuts) != 0 {
+		t.Errorf("%g records are counted as missing; %+v, %v", n, cuts, err)
+	}
+}
+
 // FieldCase 8: "Retention at S beats the mirror and the gap is silent": continue at S's log start, count the records lost, raise an event.
 // Pause, expire half, resume; gap size is shown and exact.
 func TestFieldCase8(t *testing.T) {

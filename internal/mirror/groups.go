@@ -78,7 +78,7 @@ func (mi *mirror) syncGroups(ctx context.Context, owner bool) error {
 		ends, err = mi.bounds(ctx, active)
 		errs = append(errs, err)
 	}
-	held := map[heldOffset]bool{}
+	held, skipped := map[heldOffset]bool{}, 0
 	for _, g := range names {
 		if _, ok := offsets[g]; !ok {
 			mi.keepHeld(g, held) // not known this time
@@ -97,11 +97,19 @@ func (mi *mirror) syncGroups(ctx context.Context, owner bool) error {
 		if !owner {
 			continue
 		}
-		if err := mi.syncGroup(ctx, g, wanted, ends); err != nil {
+		left, err := mi.syncGroup(ctx, g, wanted, ends)
+		switch {
+		case err != nil:
 			errs = append(errs, fmt.Errorf("group %s: %w", g, err))
-		} else {
+		default:
 			mi.inStep(g)
 		}
+		if left {
+			skipped++
+		}
+	}
+	if owner {
+		mi.noteSkipped(skipped)
 	}
 	mi.held.Store(&held)
 	return errors.Join(errs...)
@@ -115,6 +123,13 @@ func (mi *mirror) inStep(group string) {
 		mi.health.ByGroup = map[string]time.Time{}
 	}
 	mi.health.ByGroup[group] = time.Now()
+}
+
+// noteSkipped notes how many groups a sync left alone.
+func (mi *mirror) noteSkipped(n int) {
+	mi.mu.Lock()
+	defer mi.mu.Unlock()
+	mi.health.SkippedGroups = n
 }
 
 // keepAges forgets when other groups than these were in step.
@@ -168,13 +183,13 @@ func (mi *mirror) keepHeld(group string, into map[heldOffset]bool) {
 }
 
 // syncGroup commits what differs of one group. A group with members here is left alone: its coordinator refuses.
-func (mi *mirror) syncGroup(ctx context.Context, group string, wanted []GroupOffset, ends map[tp]bounds) error {
+func (mi *mirror) syncGroup(ctx context.Context, group string, wanted []GroupOffset, ends map[tp]bounds) (left bool, err error) {
 	if len(wanted) == 0 {
-		return nil
+		return false, nil
 	}
 	have, err := mi.mgr.opts.Local.FetchOffsets(ctx, group)
 	if err != nil {
-		return err
+		return false, err
 	}
 	commit := kadm.Offsets{}
 	for _, o := range wanted {
@@ -188,22 +203,22 @@ func (mi *mirror) syncGroup(ctx context.Context, group string, wanted []GroupOff
 		commit.Add(kadm.Offset{Topic: o.Topic, Partition: o.Partition, At: c.Offset, LeaderEpoch: c.Epoch, Metadata: c.Metadata})
 	}
 	if len(commit) == 0 {
-		return nil
+		return false, nil
 	}
 	rs, err := mi.mgr.opts.Local.CommitOffsets(ctx, group, commit)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, r := range rs.Sorted() {
 		if errors.Is(r.Err, kerr.UnknownMemberID) {
 			mi.log.Debug("group has members here, its offsets are left alone", "group", group)
-			return nil
+			return true, nil
 		}
 		if r.Err != nil {
-			return fmt.Errorf("%s-%d: %w", r.Topic, r.Partition, r.Err)
+			return false, fmt.Errorf("%s-%d: %w", r.Topic, r.Partition, r.Err)
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // bounds are what committed offsets of a partition that is MIRRORING are clamped to.

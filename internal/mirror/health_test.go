@@ -120,6 +120,27 @@ func TestSyncAges(t *testing.T) {
 	if n, ok := b.metric("kafka_server_mirror_fetcherstats_bytes_total", "mirror", "m", "clientid", "MirrorFetcherThread-0-m"); !ok || n == 0 {
 		t.Errorf("bytes of the fetcher: %v %t", n, ok)
 	}
+	for name, labels := range map[string][]string{
+		"kafka_server_mirror_state_transitions_total":                             {"mirror", "m", "from", "LOG_TRUNCATION", "to", "MIRRORING"},
+		"kafka_server_mirror_last_mirror_epoch_lookups_total":                     {"mirror", "m", "result", "none"},
+		"kafka_server_cluster_mirror_coordinator_metrics_num_partitions":          {"state", "active"},
+		"kafka_server_cluster_mirror_coordinator_metrics_partition_load_time_max": nil,
+		"kafka_server_mirror_epoch_bumps_total":                                   {"mirror", "m"},
+	} {
+		if n, ok := b.metric(name, labels...); !ok || n < 1 && labels != nil {
+			t.Errorf("%s%v is %v %t", name, labels, n, ok)
+		}
+	}
+	for name, labels := range map[string][]string{
+		"kafka_server_mirror_last_mirror_epoch_lookups_total":                 {"mirror", "m", "result", "error"},
+		"kafka_server_cluster_mirror_coordinator_metrics_num_partitions":      {"state", "failed"},
+		"kafka_server_cluster_mirror_coordinator_metrics_fenced_writes_total": nil,
+		"kafka_server_mirror_skipped_groups":                                  {"mirror", "m"},
+	} {
+		if n, ok := b.metric(name, labels...); !ok || n != 0 {
+			t.Errorf("%s%v is %v %t, want 0", name, labels, n, ok)
+		}
+	}
 	// A group that is not to be synced any more has no age; nor has any after a failover.
 	if err := b.mir.AlterConfigs(t.Context(), "m", map[string]string{"mirror.groups.exclude": "g1"}); err != nil {
 		t.Fatal(err)

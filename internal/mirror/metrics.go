@@ -20,6 +20,9 @@ type metrics struct {
 	gaps             *prometheus.CounterVec // mirror
 	auditBytes       *prometheus.CounterVec // mirror
 	auditDifferences *prometheus.CounterVec // mirror
+	transitions      *prometheus.CounterVec // mirror, from, to
+	bumps            *prometheus.CounterVec // mirror
+	lookups          *prometheus.CounterVec // mirror, result
 
 	cutBytes   *prometheus.Desc
 	cutFiles   *prometheus.Desc
@@ -30,8 +33,16 @@ type metrics struct {
 	auditAge   *prometheus.Desc
 	audited    *prometheus.Desc
 	groupAge   *prometheus.Desc
+	skipped    *prometheus.Desc
 	beans      *beans
 }
+
+// Results of a lookup of a last mirror epoch.
+const (
+	lookupFound = "found"
+	lookupNone  = "none"
+	lookupError = "error"
+)
 
 func newMetrics(m *Manager, r prometheus.Registerer) (*metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -49,6 +60,10 @@ func newMetrics(m *Manager, r prometheus.Registerer) (*metrics, error) {
 		gaps:             counter("gap_records_total", "Offsets that the source's retention took before they were mirrored."),
 		auditBytes:       counter("audit_bytes_total", "Bytes that the audit read from the source."),
 		auditDifferences: counter("audit_differences_total", "Comparisons of a partition with its source that found a difference."),
+		transitions:      counter("state_transitions_total", "Changes of the states of mirror partitions led here.", "from", "to"),
+		bumps:            counter("epoch_bumps_total", "Leader epochs raised above the source's, or for a stop."),
+		lookups:          counter("last_mirror_epoch_lookups_total", "Questions to the source for the last mirror epoch of a partition, by result: found, none or error.", "result"),
+		skipped:          desc("skipped_groups", "Groups that the last sync left alone because they have members here and other committed offsets than at the source. Of the broker that syncs the mirror's groups."),
 		auditAge:         desc("audit_age_seconds", "Time since the partition led here was compared that was compared longest ago; one that was not yet counts from the beginning of its leadership. Absent if none is being mirrored here."),
 		audited:          desc("audit_partitions", "Mirror partitions led here, by what their last comparison with the source found: equal, different, undecided or pending.", "result"),
 		groupAge:         desc("group_sync_age_seconds", "Time since a group's committed offsets were last compared with the source's, and written where they differed unless the group has members here. Of the broker that syncs the mirror's groups; absent before the first.", "group"),
@@ -56,9 +71,9 @@ func newMetrics(m *Manager, r prometheus.Registerer) (*metrics, error) {
 		cutBytes:         desc("cut_bytes", "Bytes set aside by cuts that are kept on this broker."),
 		cutFiles:         desc("cut_files", "Files of records set aside by cuts that are kept on this broker."),
 		states:           desc("partitions", "Mirror partitions led here, by state.", "state"),
-		lag:              desc("lag_offsets", "Source high watermark minus own; absent while the source's is unknown.", "topic", "partition"),
-		lagSeconds:       desc("lag_seconds", "Time since the log end last equalled a source high watermark; absent while unknown.", "topic", "partition"),
-		syncAge:          desc("sync_age_seconds", "Time since the last successful run of a kind of a mirror's periodic work: refresh, groups, and on the broker that does it configs; absent before the first.", "sync"),
+		lag:              desc("lag_offsets", "Source high watermark minus own; absent while the source's is unknown, and once it is STOPPED.", "topic", "partition"),
+		lagSeconds:       desc("lag_seconds", "Time since the log end last equalled a source high watermark; absent while unknown, and once it is STOPPED.", "topic", "partition"),
+		syncAge:          desc("sync_age_seconds", "Time since the last successful run of a kind of a mirror's periodic work: refresh, and on the broker that does them configs and groups; absent before the first.", "sync"),
 	}
 	if r == nil {
 		return x, nil
@@ -68,7 +83,7 @@ func newMetrics(m *Manager, r prometheus.Registerer) (*metrics, error) {
 
 // counters are those that have a mirror's name as their first label.
 func (x *metrics) counters() []*prometheus.CounterVec {
-	return []*prometheus.CounterVec{x.bytes, x.fetchErrors, x.syncErrors, x.cutRecords, x.gaps, x.auditBytes, x.auditDifferences}
+	return []*prometheus.CounterVec{x.bytes, x.fetchErrors, x.syncErrors, x.cutRecords, x.gaps, x.auditBytes, x.auditDifferences, x.transitions, x.bumps, x.lookups}
 }
 
 // Describe implements prometheus.Collector.
@@ -85,6 +100,7 @@ func (x *metrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- x.auditAge
 	ch <- x.audited
 	ch <- x.groupAge
+	ch <- x.skipped
 	x.beans.Describe(ch)
 }
 
@@ -92,8 +108,11 @@ func (x *metrics) Describe(ch chan<- *prometheus.Desc) {
 func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 	for name := range x.m.image.Load().Configs(meta.ResourceClusterMirror) {
 		// A counter that is there from the start shows its first event as a rise from 0.
-		for _, c := range []*prometheus.CounterVec{x.bytes, x.cutRecords, x.gaps, x.auditBytes, x.auditDifferences} {
+		for _, c := range []*prometheus.CounterVec{x.bytes, x.cutRecords, x.gaps, x.auditBytes, x.auditDifferences, x.bumps} {
 			c.WithLabelValues(name)
+		}
+		for _, result := range []string{lookupFound, lookupNone, lookupError} {
+			x.lookups.WithLabelValues(name, result)
 		}
 		for _, sync := range []string{"refresh", "configs", "groups"} {
 			x.syncErrors.WithLabelValues(name, sync)
@@ -111,7 +130,11 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 		if counts[p.mirror] == nil {
 			counts[p.mirror] = map[mirrormsg.State]int{}
 		}
-		counts[p.mirror][p.State()]++
+		state := p.State()
+		counts[p.mirror][state]++
+		if state == mirrormsg.Stopped {
+			continue // no source's any more: it neither keeps up nor falls behind
+		}
 		pr := p.Progress(now)
 		if pr.Known() {
 			ch <- prometheus.MustNewConstMetric(x.lag, prometheus.GaugeValue, float64(max(pr.SourceOffset-pr.DestinationOffset, 0)), p.mirror, p.tp.topic, strconv.Itoa(int(p.tp.partition)))
@@ -128,10 +151,14 @@ func (x *metrics) Collect(ch chan<- prometheus.Metric) {
 		if err != nil {
 			continue
 		}
+		owner := x.m.owns(name)
 		for sync, at := range map[string]time.Time{"refresh": h.Refreshed, "configs": h.Configs, "groups": h.Groups} {
-			if !at.IsZero() {
+			if !at.IsZero() && (sync != "groups" || owner) { // the others only look which offsets are held there, and more rarely
 				ch <- prometheus.MustNewConstMetric(x.syncAge, prometheus.GaugeValue, now.Sub(at).Seconds(), name, sync)
 			}
+		}
+		if owner && !h.Groups.IsZero() {
+			ch <- prometheus.MustNewConstMetric(x.skipped, prometheus.GaugeValue, float64(h.SkippedGroups), name)
 		}
 		for group, at := range h.ByGroup {
 			ch <- prometheus.MustNewConstMetric(x.groupAge, prometheus.GaugeValue, now.Sub(at).Seconds(), name, group)

@@ -55,6 +55,8 @@ type Health struct {
 	RefreshError, ConfigsError, GroupsError string
 	// ByGroup is when each group's offsets were last in step with the source's, on the broker that syncs them.
 	ByGroup map[string]time.Time
+	// SkippedGroups is how many groups the last sync left alone because they have members here and other offsets than at the source.
+	SkippedGroups int
 }
 
 func newMirror(m *Manager, name string, own map[string]string) (*mirror, error) {

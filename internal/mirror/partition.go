@@ -461,6 +461,7 @@ func (p *Partition) write(w write) bool {
 	p.setStatus(res)
 	if before != res.State {
 		p.retryAt, p.cutDone = time.Time{}, false
+		p.mgr.metrics.transitions.WithLabelValues(p.mirror, before.String(), res.State.String()).Inc()
 		p.log.Info("mirror partition changed its state", "from", before.String(), "to", res.State.String(), "error", res.Error)
 	}
 	return true

@@ -74,7 +74,7 @@ func (n *Node) buildMirrors() error {
 	p := &mirrorParts{n: n}
 	open := coord.Replicas(n.replicas, mirrorstate.Topic)
 	p.states = mirrorstate.NewService(mirrorstate.ServiceOptions{
-		NodeID: c.ID, Open: open, WriteTimeout: c.Mirror.CoordinatorWriteTimeout, MaxAttempts: int16(c.Mirror.RetryMaxAttempts), Logger: n.log,
+		NodeID: c.ID, Open: open, WriteTimeout: c.Mirror.CoordinatorWriteTimeout, MaxAttempts: int16(c.Mirror.RetryMaxAttempts), Logger: n.log, Registerer: n.o.Registry,
 		Loaded: func(partition int32) { p.manager.CoordinatorLoaded(partition) },
 	})
 	p.cluster = mirror.NewCluster(mirror.ClusterOptions{

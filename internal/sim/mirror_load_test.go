@@ -216,8 +216,8 @@ func (s *side) begin(ctx context.Context, src *side) bool {
 	}
 	return created && s.p.insist(ctx, "start of "+s.mirror, func(ctx context.Context) error {
 		rs, err := s.mir.Start(ctx, s.mirror, []mirroradm.StartTopic{{Name: mirrorTopic}}, nil, nil)
-		if s.wish() == mirrormsg.Mirroring {
-			return nil // an answer before this one was lost
+		if w := s.wish(); w == mirrormsg.Mirroring || w == mirrormsg.Paused {
+			return nil // an answer before this one was lost, and a fault may have paused the topic since
 		}
 		if err = errors.Join(err, rs.Error()); err == nil {
 			err = errors.New("the topic isn't started yet") // the source isn't reached: a stop would withdraw that, and this leg needs it

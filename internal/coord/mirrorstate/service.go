@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"milena/internal/api"
 	"milena/internal/coord"
 	"milena/internal/ids"
@@ -29,6 +31,8 @@ type ServiceOptions struct {
 	// MaxAttempts is mirror.failed.retry.max.attempts.
 	MaxAttempts int16
 	Logger      *slog.Logger
+	// Registerer gets the metrics; nil: none.
+	Registerer prometheus.Registerer
 	// Loaded is told when a shard has loaded, so that its partitions look again.
 	Loaded func(partition int32)
 }
@@ -37,6 +41,8 @@ type ServiceOptions struct {
 type Service struct {
 	o     ServiceOptions
 	hosts *coord.Hosts[*Shard]
+	// metrics of the shards here.
+	metrics *metrics
 
 	image atomic.Pointer[meta.Image] // the newest
 }
@@ -45,8 +51,10 @@ type Service struct {
 func NewService(o ServiceOptions) *Service {
 	s := &Service{o: o}
 	s.image.Store(meta.Empty(""))
+	s.metrics = newMetrics(s, o.Registerer)
 	s.hosts = coord.NewHosts(coord.Options[*Shard]{
-		Topic: Topic, NodeID: o.NodeID, Open: o.Open, Check: o.Check, Logger: o.Logger,
+		LoadTime: s.metrics.loaded,
+		Topic:    Topic, NodeID: o.NodeID, Open: o.Open, Check: o.Check, Logger: o.Logger,
 		New: func(int32) *Shard { return NewShard(Options{MaxAttempts: o.MaxAttempts, Logger: o.Logger}) },
 		Loaded: func(p int32) {
 			s.forgetGone(p)
@@ -141,6 +149,9 @@ func (s *Service) Write(ctx context.Context, w Write) (Status, error) {
 		return NoStatus(), err
 	}
 	r := out.([]WriteResult)[0]
+	if code, _ := api.CodeOf(r.Err); code == api.FencedLeaderEpoch || code == api.FencedStateEpoch {
+		s.metrics.fenced.Inc()
+	}
 	return r.Status, r.Err
 }
 
