@@ -60,7 +60,7 @@ const (
 	// sightsKept is how many of them are remembered.
 	sightsKept = 300
 	// answerTakes is the most by which an answer of the source is older than the age that is shown.
-	answerTakes = 2500 * time.Millisecond
+	answerTakes = 600 * time.Millisecond
 )
 
 // sight notes the lowest high watermark that any replica of the source has: whoever leads, or believes so, answers at least that.
