@@ -37,6 +37,11 @@ type Cut struct {
 	Reason      string
 }
 
+// Gap says that no records were cut: the offsets are those that the mirror went on without, for the Reason.
+func (c *Cut) Gap() bool {
+	return c.Records == 0 && c.Bytes == 0 && strings.HasPrefix(c.Reason, "gap: ")
+}
+
 // CutFilter chooses cuts. The zero value takes all.
 type CutFilter struct {
 	Mirror string // empty: any

@@ -17,6 +17,7 @@ import (
 	"milena/internal/api"
 	"milena/internal/config"
 	"milena/internal/controller/mirrors"
+	"milena/internal/ids"
 )
 
 // Survey is what a mirror would bring over, and what it would not. See [SurveySource].
@@ -50,6 +51,9 @@ type SurveyTopic struct {
 	Configs, NotCarried []string
 	// Refused is why the topic would not come over, empty if it would.
 	Refused string
+	// Held is how many records are here of partitions of which either cluster knows up to where both share their history: what lies above
+	// that is set aside and cut.
+	Held int64
 	// Weaker is in what the copy would be weaker than the source, sorted (spec D16).
 	Weaker []string
 }
@@ -94,6 +98,9 @@ type surveyor struct {
 // settings checks the mirror's configs as the controller will.
 func (s *surveyor) settings(own map[string]string) error {
 	s.own = own
+	if bad := mirrors.ValidName(s.name); bad != nil {
+		s.problem("%s", bad.Message)
+	}
 	for _, k := range slices.Sorted(maps.Keys(own)) {
 		if err := config.Validate(config.ResourceClusterMirror, s.name, k, own[k]); err != nil {
 			_, msg := api.CodeOf(err)
@@ -273,14 +280,14 @@ func (s *surveyor) topics(ctx context.Context) error {
 		return err
 	}
 	denied := s.readable(ctx, all, names)
-	holds, err := s.holds(ctx, both)
+	holds, shared, err := s.holds(ctx, both)
 	if err != nil {
 		return err
 	}
 	for _, n := range names {
 		t := all.Topics[n]
 		x := SurveyTopic{Name: n, Partitions: len(t.Partitions)}
-		x.Refused = cmp.Or(s.refused(t, holds[n]), denied[n])
+		x.Refused, x.Held = cmp.Or(s.refused(t, holds[n]), denied[n]), shared[n]
 		if theirs[n] == nil && x.Refused == "" {
 			x.Refused = "its configs can't be read on the source, which a start needs: DESCRIBE_CONFIGS on the topic is missing"
 		}
@@ -328,10 +335,10 @@ func (s *surveyor) refused(t kadm.TopicDetail, records int64) string {
 	case s.inMirrors[t.Topic] != "":
 		return fmt.Sprintf("it is mirrored by %s already", s.inMirrors[t.Topic])
 	case exists && t.ID != kadm.TopicID{} && own.ID != t.ID:
-		return fmt.Sprintf("a topic of that name with another id (%s, the source's is %s) is here: delete it first", own.ID, t.ID)
+		return fmt.Sprintf("a topic of that name with another id (%s, the source's is %s) is here: delete it first", ids.UUID(own.ID), ids.UUID(t.ID))
 	case exists && records > 0:
-		return fmt.Sprintf("the topic is here with %d records: unless a mirror between the two clusters has brought them, they are not cut without consent "+
-			"(mirror.truncate.unrelated.topics)", records)
+		return fmt.Sprintf("the topic is here with %d records of which neither cluster knows that they come from the source: they are not cut without consent "+
+			"(milena mirrors start --truncate-unrelated)", records)
 	case exists && len(own.Partitions) > len(t.Partitions):
 		return fmt.Sprintf("the topic is here with %d partitions, more than on the source", len(own.Partitions))
 	}
@@ -348,26 +355,63 @@ func (s *surveyor) refused(t kadm.TopicDetail, records int64) string {
 	return ""
 }
 
-// holds is how many records topics have here.
-func (s *surveyor) holds(ctx context.Context, topics []string) (map[string]int64, error) {
-	out := map[string]int64{}
+// holds is how many records topics have here, of which nothing is known to come from the source, and in partitions that share their history
+// with it.
+func (s *surveyor) holds(ctx context.Context, topics []string) (unrelated, shared map[string]int64, err error) {
+	unrelated, shared = map[string]int64{}, map[string]int64{}
 	if len(topics) == 0 {
-		return out, nil
+		return unrelated, shared, nil
 	}
 	starts, err := s.dstAdm.ListStartOffsets(ctx, topics...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ends, err := s.dstAdm.ListEndOffsets(ctx, topics...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	known := s.related(ctx)
 	ends.Each(func(o kadm.ListedOffset) {
-		if from, ok := starts.Lookup(o.Topic, o.Partition); ok && o.Err == nil && from.Err == nil {
-			out[o.Topic] += o.Offset - from.Offset
+		from, ok := starts.Lookup(o.Topic, o.Partition)
+		switch {
+		case !ok || o.Err != nil || from.Err != nil:
+		case known[TopicPartition{o.Topic, o.Partition}]:
+			shared[o.Topic] += o.Offset - from.Offset
+		default:
+			unrelated[o.Topic] += o.Offset - from.Offset
 		}
 	})
-	return out, nil
+	return unrelated, shared, nil
+}
+
+// related are the partitions of which the last stop of a mirror of either cluster from the other has stored what both share (spec D3).
+func (s *surveyor) related(ctx context.Context) map[TopicPartition]bool {
+	out := map[TopicPartition]bool{}
+	for _, x := range []struct {
+		who  string
+		cl   *kgo.Client
+		from string
+	}{{"this cluster", s.dst, s.out.ClusterID}, {"the source", s.src, s.here.Cluster}} {
+		if x.cl == s.src && !s.out.Mirroring {
+			continue
+		}
+		ds, err := NewClient(x.cl).DescribeWith(ctx, DescribeOptions{State: true, SourceClusterID: x.from})
+		if err == nil {
+			err = ds.Error()
+		}
+		if err != nil {
+			s.problem("what the logs here share with the source isn't known, since the last mirror epochs of %s can't be read: %v", x.who, err)
+			continue
+		}
+		for _, d := range ds {
+			for _, p := range d.Partitions {
+				if p.LastMirrorOffset >= 0 || p.LastMirrorEpoch >= 0 {
+					out[TopicPartition{p.Topic, p.Partition}] = true
+				}
+			}
+		}
+	}
+	return out
 }
 
 // readable tries to fetch from a partition of each topic, and says of which that is refused.

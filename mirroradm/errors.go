@@ -43,6 +43,9 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s (%s)", e.Message, e.Name)
 }
 
+// CodeName is the code's name.
+func (e *Error) CodeName() string { return e.Name }
+
 // Is reports whether target is the Code, or the kerr error, of e.
 func (e *Error) Is(target error) bool {
 	switch t := target.(type) {
@@ -63,6 +66,25 @@ func failure(code int16, msg *string) error {
 		e.Message = *msg
 	}
 	return e
+}
+
+// Unanswered says that an error is of a request that the cluster did not answer, or not in time: whether what it asks for is carried out
+// is open then.
+func Unanswered(err error) bool {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code == int16(api.RequestTimedOut)
+	}
+	var k *kerr.Error
+	return err != nil && !errors.As(err, &k) && !errors.Is(err, ErrNoMirroring)
+}
+
+// openOutcome is what to add to an error of a request that changes something.
+func openOutcome(err error) string {
+	if Unanswered(err) {
+		return "; whether it is carried out is open"
+	}
+	return ""
 }
 
 // ErrNoMirroring is wrapped by the errors of calls to a cluster that has no Cluster Mirroring.

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"milena/internal/compare"
+	"milena/internal/ids"
 )
 
 // FailbackOptions say how the old source is to copy back.
@@ -157,7 +158,7 @@ func (f *Failback) chooseTopics(ctx context.Context, d *Described) error {
 		case !there || other.Err != nil:
 			f.Topics, f.New = append(f.Topics, t), append(f.New, t)
 		case other.ID != own.ID:
-			f.LeftOut[t] = fmt.Sprintf("the old source has another topic of that name (id %s, here %s): delete it there first", other.ID, own.ID)
+			f.LeftOut[t] = fmt.Sprintf("the old source has another topic of that name (id %s, here %s): delete it there first", ids.UUID(other.ID), ids.UUID(own.ID))
 		case len(other.Partitions) > len(own.Partitions):
 			f.LeftOut[t] = fmt.Sprintf("the old source has %d partitions of it, there are %d here", len(other.Partitions), len(own.Partitions))
 		default:
@@ -170,7 +171,7 @@ func (f *Failback) chooseTopics(ctx context.Context, d *Described) error {
 	if len(f.Topics) == 0 {
 		return fmt.Errorf("there is nothing to fail back: %s", reasons(f.LeftOut))
 	}
-	return nil
+	return f.reverse.excluded(ctx, f.Topics)
 }
 
 // shared are the last mirror epochs that either cluster holds for partitions: the higher of both (spec D3).

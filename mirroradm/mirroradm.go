@@ -26,8 +26,11 @@ type Client struct {
 	timeout time.Duration
 }
 
-// NewClient returns a Client on cl, which stays the caller's to close. Requests carry a timeout of 30 s.
-func NewClient(cl *kgo.Client) *Client { return &Client{cl: cl, timeout: 30 * time.Second} }
+// NewClient returns a Client on cl, which stays the caller's to close. Requests carry a timeout of 30 s. Those that do no harm twice go to
+// another broker if one does not answer.
+func NewClient(cl *kgo.Client) *Client {
+	return &Client{cl: &anyBroker{Client: cl, answers: answers}, timeout: 30 * time.Second}
+}
 
 // SetTimeout sets the timeout that requests carry: how long the cluster may take to collect states and finish. It must not be
 // called while requests are under way.

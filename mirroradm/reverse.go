@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"milena/internal/config"
 	"milena/internal/mirrormsg"
 )
 
@@ -80,6 +82,8 @@ type reverse struct {
 	name    string
 	configs map[string]string
 	from    string // the cluster id that it copies from
+	// waiting, if not nil, is told what is being waited for.
+	waiting func(what string)
 }
 
 // check looks whether the reverse mirror can be made, and changes nothing.
@@ -107,6 +111,42 @@ func (r *reverse) check(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// excluded fails if the mirror's exclude patterns match topics that it is to copy, which would be noticed too late else. A start takes out
+// of them what is a topic's own name.
+func (r *reverse) excluded(ctx context.Context, topics []string) error {
+	const key = "mirror.topics.exclude"
+	list, given := "__.*", false
+	for k, v := range r.configs {
+		if config.Canonical(config.ResourceClusterMirror, k) == key {
+			list, given = v, true
+		}
+	}
+	if !given {
+		cs, err := r.at.Configs(ctx, r.name)
+		if err != nil && !errors.Is(err, UnknownClusterMirror) {
+			return fmt.Errorf("the configs of mirror %s there: %w", r.name, err)
+		}
+		for _, x := range cs {
+			if x.Key == key && x.Value != nil {
+				list = *x.Value
+			}
+		}
+	}
+	var errs []error
+	for _, t := range topics {
+		for p := range strings.SplitSeq(list, ",") {
+			p = strings.TrimSpace(p)
+			one, err := config.ParsePatterns(p)
+			if p == "" || p == t || p == regexp.QuoteMeta(t) || err != nil || !one.Match(t) {
+				continue
+			}
+			errs = append(errs, fmt.Errorf("topic %s is excluded from the mirror back, %s, by %s in mirror.topics.exclude: take that out at the cluster that is to hold it (milena mirrors configs %s --set mirror.topics.exclude=…)", t, r.name, p, r.name))
+			break
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // create makes the mirror, or gives one that is there the configs.
@@ -188,8 +228,30 @@ func (r *reverse) caughtUp(ctx context.Context, topics map[string]bool) error {
 	})
 }
 
+const (
+	// tellAfter is how long something is waited for before that is told, and tellEvery the pause before it is told again.
+	tellAfter = 5 * time.Second
+	tellEvery = 10 * time.Second
+)
+
+// teller tells what is being waited for.
+type teller struct {
+	tell  func(what string) // nil: nobody
+	begun time.Time
+	next  time.Time
+}
+
+func (t *teller) waits(now time.Time, why string) {
+	if t.tell == nil || now.Sub(t.begun) < tellAfter || now.Before(t.next) {
+		return
+	}
+	t.next = now.Add(tellEvery)
+	t.tell(why)
+}
+
 func (r *reverse) until(ctx context.Context, topics map[string]bool, missing func(*Partition) string) error {
 	var why string
+	tell := teller{tell: r.waiting, begun: time.Now()}
 	for {
 		ds, err := r.at.Describe(ctx, r.name)
 		if err == nil {
@@ -205,6 +267,7 @@ func (r *reverse) until(ctx context.Context, topics map[string]bool, missing fun
 		if why == "" {
 			return nil
 		}
+		tell.waits(time.Now(), why)
 		select {
 		case <-time.After(stopPause):
 		case <-ctx.Done():

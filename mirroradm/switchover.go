@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,8 @@ type SwitchoverOptions struct {
 	Quiet time.Duration
 	// DenyACL creates, on a source that has no fence, an ACL for each topic that denies everybody to write.
 	DenyACL bool
+	// Waiting, if not nil, is told what Run is waiting for, when that has lasted for some seconds and then now and again.
+	Waiting func(what string)
 }
 
 // SwitchoverStep is a step of a switchover that is done.
@@ -88,6 +91,8 @@ type Switchover struct {
 	source, dest *kgo.Client
 	reverse      *reverse
 	ids          map[string]kadm.TopicDetail
+	// fencedThere are topics that are fenced at the source when the plan is made.
+	fencedThere map[string]bool
 	// switched are topics that an interrupted run has stopped already.
 	switched map[string]bool
 }
@@ -124,10 +129,24 @@ func PlanSwitchover(ctx context.Context, source, destination *kgo.Client, mirror
 	s.Source = ds.SourceClusterID
 	for _, step := range []func(context.Context, *Described) error{s.lookAtSource, s.lookAtReverse, s.chooseTopics, s.lookHere} {
 		if err := step(ctx, ds); err != nil {
-			return nil, err
+			return nil, s.stillFenced(err)
 		}
 	}
 	return s, nil
+}
+
+// stillFenced adds to an error which topics take no writes at the source meanwhile, since an earlier run has fenced them.
+func (s *Switchover) stillFenced(err error) error {
+	var on []string
+	for _, t := range slices.Sorted(maps.Keys(s.fencedThere)) {
+		if s.fencedThere[t] {
+			on = append(on, t)
+		}
+	}
+	if len(on) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; fenced at the source still, so that clients can't write there: %s (milena mirrors unfence at the source ends that)", err, strings.Join(on, ", "))
 }
 
 // describeAll describes one mirror with the last mirror offsets of its stopped partitions.
@@ -178,7 +197,7 @@ func (s *Switchover) lookAtSource(ctx context.Context, d *Described) error {
 		return fmt.Errorf("the cluster at the source's address is %s, the mirror's source is %s", m.Cluster, d.SourceClusterID)
 	}
 	s.ids = m.Topics
-	_, err = s.src.Fences(ctx, names...)
+	s.fencedThere, err = s.src.Fences(ctx, names...)
 	if s.Fence = err == nil; err != nil && !errors.Is(err, ErrNoFence) {
 		return fmt.Errorf("asking the source for fences: %w", err)
 	}
@@ -204,7 +223,7 @@ func (s *Switchover) lookAtReverse(ctx context.Context, _ *Described) error {
 	if err != nil {
 		return err
 	}
-	s.reverse = &reverse{at: s.src, name: s.o.ReverseName, configs: maps.Clone(s.o.Reverse), from: here.Cluster}
+	s.reverse = &reverse{at: s.src, name: s.o.ReverseName, configs: maps.Clone(s.o.Reverse), from: here.Cluster, waiting: s.o.Waiting}
 	if s.reverse.name == "" {
 		s.reverse.name = s.Mirror
 	}
@@ -251,6 +270,8 @@ func (s *Switchover) chooseTopics(ctx context.Context, d *Described) error {
 		return fmt.Errorf("there is nothing to switch over: %s", reasons(s.LeftOut))
 	case len(s.open()) == 0 && s.reverse == nil:
 		return fmt.Errorf("there is nothing left to do: topics %s are switched over already, and fenced at the source", strings.Join(s.Topics, ", "))
+	case s.reverse != nil:
+		return s.reverse.excluded(ctx, s.Topics)
 	}
 	return nil
 }
@@ -330,6 +351,9 @@ func (s *Switchover) movable(topic string, ps []Partition, theirs int) error {
 			why = fmt.Errorf("%s-%d is %s", topic, p.Partition, p.State)
 			if p.LastError != "" {
 				why = fmt.Errorf("%w (%s)", why, p.LastError)
+			}
+			if p.State == "FAILED" {
+				why = fmt.Errorf("%w; milena mirrors recover %s --topics %s tries it again at once", why, s.Mirror, regexp.QuoteMeta(topic))
 			}
 			errs = append(errs, why)
 		case !known:

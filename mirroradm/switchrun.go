@@ -133,7 +133,7 @@ func (s *Switchover) drain(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r := reverse{at: s.c, name: s.Mirror}
+	r := reverse{at: s.c, name: s.Mirror, waiting: s.o.Waiting}
 	if err := r.until(ctx, set, func(p *Partition) string {
 		end := ends[TopicPartition{p.Topic, p.Partition}]
 		switch {
@@ -204,7 +204,7 @@ func (s *Switchover) stop(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	r := reverse{at: s.c, name: s.Mirror}
+	r := reverse{at: s.c, name: s.Mirror, waiting: s.o.Waiting}
 	if err := r.until(ctx, s.topicSet(), func(p *Partition) string {
 		if p.State != stopped {
 			return "is " + p.State
@@ -299,16 +299,19 @@ func (s *Switchover) release(ctx context.Context) (string, error) {
 	return "the fence at the source is lifted; its topics are read-only as copies", nil
 }
 
-// undiscover empties mirror.topics.include, so that the mirror finds no more topics, and returns what it was.
+// undiscover empties mirror.topics.include, so that the mirror finds no more topics, and returns what it was, if it did.
 func (c *Client) undiscover(ctx context.Context, mirror string) (string, error) {
 	const key = "mirror.topics.include"
 	cs, err := c.Configs(ctx, mirror)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("%s of mirror %s was not emptied, since it can't be read: %w", key, mirror, err)
 	}
 	for _, x := range cs {
 		if x.Key == key && x.Value != nil && *x.Value != "" {
-			return *x.Value, c.AlterConfigs(ctx, mirror, map[string]string{key: ""})
+			if err := c.AlterConfigs(ctx, mirror, map[string]string{key: ""}); err != nil {
+				return "", fmt.Errorf("%s of mirror %s is %s, which was to be emptied: %w%s", key, mirror, *x.Value, err, openOutcome(err))
+			}
+			return *x.Value, nil
 		}
 	}
 	return "", nil

@@ -94,25 +94,46 @@ func heldOf(ctx context.Context, adm *kadm.Client, topics []string, related map[
 
 // AllowTruncation adds topics to mirror.truncate.unrelated.topics: the mirror may then cut records of theirs that do not come from the source,
 // after setting them aside (spec D3). It takes effect at the next start; partitions that are FAILED for such records need a Recover.
-func (c *Client) AllowTruncation(ctx context.Context, mirror string, topics ...string) error {
-	cs, err := c.Configs(ctx, mirror)
+// It returns the topics that were not allowed already.
+func (c *Client) AllowTruncation(ctx context.Context, mirror string, topics ...string) (added []string, err error) {
+	all, err := c.truncatable(ctx, mirror)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range topics {
+		if !slices.Contains(all, t) && !slices.Contains(added, t) {
+			added = append(added, t)
+		}
+	}
+	if len(added) == 0 {
+		return nil, nil
+	}
+	return added, c.AlterConfigs(ctx, mirror, map[string]string{truncateKey: strings.Join(append(all, added...), ",")})
+}
+
+// ForbidTruncation takes topics off mirror.truncate.unrelated.topics.
+func (c *Client) ForbidTruncation(ctx context.Context, mirror string, topics ...string) error {
+	all, err := c.truncatable(ctx, mirror)
 	if err != nil {
 		return err
 	}
-	var all []string
-	for _, x := range cs {
-		if x.Key == truncateKey && x.Value != nil && *x.Value != "" {
-			all = strings.Split(*x.Value, ",")
-		}
-	}
-	n := len(all)
-	for _, t := range topics {
-		if !slices.Contains(all, t) {
-			all = append(all, t)
-		}
-	}
-	if len(all) == n {
+	left := slices.DeleteFunc(slices.Clone(all), func(t string) bool { return slices.Contains(topics, t) })
+	if len(left) == len(all) {
 		return nil
 	}
-	return c.AlterConfigs(ctx, mirror, map[string]string{truncateKey: strings.Join(all, ",")})
+	return c.AlterConfigs(ctx, mirror, map[string]string{truncateKey: strings.Join(left, ",")})
+}
+
+// truncatable are the topics in mirror.truncate.unrelated.topics.
+func (c *Client) truncatable(ctx context.Context, mirror string) ([]string, error) {
+	cs, err := c.Configs(ctx, mirror)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range cs {
+		if x.Key == truncateKey && x.Value != nil && *x.Value != "" {
+			return strings.Split(*x.Value, ","), nil
+		}
+	}
+	return nil, nil
 }

@@ -22,6 +22,9 @@ type Difference = compare.Difference
 // VerifyResult is what came of a range.
 type VerifyResult = compare.Result
 
+// VerifyBatch tells a batch from others at its offset.
+type VerifyBatch = compare.Batch
+
 // Verifier reads ranges of partitions on both sides of a mirror and compares them.
 type Verifier struct {
 	Source, Destination *kgo.Client
@@ -107,6 +110,19 @@ func (v *Verifier) verify(ctx context.Context, r VerifyRange) VerifyResult {
 		from = to
 	}
 	return res
+}
+
+// Holds says whether both sides of a range hold a batch. What can't be read is not held.
+func (v *Verifier) Holds(ctx context.Context, r VerifyRange, b VerifyBatch) bool {
+	for _, side := range []compare.ClusterLog{
+		{Client: v.Source, Topic: r.Topic, ID: r.SourceID, Partition: r.Partition}, {Client: v.Destination, Topic: r.Topic, ID: r.DestinationID, Partition: r.Partition},
+	} {
+		have, err := side.Read(ctx, b.Base)
+		if err != nil || len(have) == 0 || compare.BatchOf(have[0]) != b {
+			return false
+		}
+	}
+	return true
 }
 
 // part compares one run of offsets and adds to the result.

@@ -17,13 +17,13 @@ import (
 type VerifyOptions struct {
 	// Topics says which topics of the mirror; nil: all.
 	Topics func(topic string) bool
-	// From is the lowest offset; 0 begins where both logs do.
+	// From is the lowest offset, not below 0; 0 begins where both logs do.
 	From int64
 }
 
 // PlanVerify finds the ranges of a mirror's partitions that have to be equal on both sides: from where both logs begin to where
-// the shorter one ends, and of a stopped partition no further than what was mirrored. What can't be compared is among the
-// results, with its error; so is a destination that holds more than its source. The error says why nothing could be found out.
+// the shorter one ends, and of a stopped partition no further than what was mirrored. A range without an offset says why there is
+// none. What can't be compared is among the results, with its error; so is a destination that holds more than its source. The error says why nothing could be found out.
 func PlanVerify(ctx context.Context, mirror string, source, destination *kgo.Client, o VerifyOptions) ([]VerifyRange, []VerifyResult, error) {
 	c := NewClient(destination)
 	parts, id, err := c.mirrored(ctx, mirror, o.Topics)
@@ -190,10 +190,30 @@ func (p *planner) plan(ctx context.Context, x Partition) (VerifyRange, *Differen
 	}
 	r.From = max(p.from, srcStart, dstStart)
 	r.To = max(min(srcEnd, dstEnd), r.From)
+	if r.From == r.To {
+		r.Nothing = nothing(p.from, srcStart, srcEnd, dstStart, dstEnd)
+	}
 	if dstEnd > srcEnd && x.State != "STOPPED" {
 		return r, &Difference{Offset: srcEnd, Source: "-", Destination: "?", What: fmt.Sprintf("the source ends at %d, the destination at %d", srcEnd, dstEnd)}, nil
 	}
 	return r, nil, nil
+}
+
+// nothing says why there is no offset to compare; empty if both logs are empty and end at the same offset.
+func nothing(from, srcStart, srcEnd, dstStart, dstEnd int64) string {
+	switch {
+	case from > max(srcStart, dstStart):
+		return fmt.Sprintf("what both sides hold ends at offset %d, and was to be compared from %d on", min(srcEnd, dstEnd), from)
+	case srcStart == srcEnd && dstStart == dstEnd && srcEnd == dstEnd:
+		return ""
+	}
+	held := func(start, end int64) string {
+		if start >= end {
+			return "none"
+		}
+		return fmt.Sprintf("those from %d to %d", start, end-1)
+	}
+	return fmt.Sprintf("no offset is on both sides: the source holds %s, the mirror %s", held(srcStart, srcEnd), held(dstStart, dstEnd))
 }
 
 // SourceProperties are the client properties by which a mirror reaches its source, as far as its cluster shows them, and the

@@ -13,9 +13,10 @@ type SwitchoverState struct {
 	// without fences. Back are those that the mirror back copies: they are read-only there all the same.
 	Fenced, Open, Back []string
 	SourceErr          error
-	// Stopped take writes here, Mirrored don't; Between are on their way, or failed.
-	Stopped, Mirrored, Between []string
-	HereErr                    error
+	// Stopped take writes here, Mirrored don't; neither do Waiting, which are wished to be mirrored still and aren't all MIRRORING. Between are
+	// on their way.
+	Stopped, Mirrored, Waiting, Between []string
+	HereErr                             error
 	// Include is mirror.topics.include if the switchover has emptied it.
 	Include string
 }
@@ -58,6 +59,12 @@ func (w *SwitchoverState) here(ctx context.Context, s *Switchover) {
 		return
 	}
 	_, parts := d.byTopic()
+	active := map[string]bool{}
+	if ms, err := s.c.List(ctx, s.Mirror); err == nil && len(ms) == 1 {
+		for _, t := range ms[0].Topics {
+			active[t] = true
+		}
+	}
 	for _, t := range s.Topics {
 		switch ps := parts[t]; {
 		case len(ps) == 0:
@@ -66,6 +73,8 @@ func (w *SwitchoverState) here(ctx context.Context, s *Switchover) {
 			w.Stopped = append(w.Stopped, t)
 		case allAre(ps, mirroring):
 			w.Mirrored = append(w.Mirrored, t)
+		case active[t]:
+			w.Waiting = append(w.Waiting, t)
 		default:
 			w.Between = append(w.Between, t)
 		}

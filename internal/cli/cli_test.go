@@ -40,13 +40,14 @@ func TestMain(m *testing.M) {
 //	                                runs the program of that name, which says why on standard error if it ends with 1
 //	compacted NODE TOPIC OFFSET     writes records with the key "roll" until the first record of partition 0 stands at the offset or above
 //	expand FILE                     replaces $NAME in a file
+//	rewrite FILE PATTERN TEXT       replaces what matches in a file; something must
 //	until PATTERN ARGS…             repeats a command line until its output matches
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"node": cmdNode, "crash": cmdCrash, "restart": cmdRestart, "milena": cmdMilena, "until": cmdUntil, "expand": cmdExpand,
-			mirrorToolName: cmdMirrorTool, "compacted": cmdCompacted,
+			mirrorToolName: cmdMirrorTool, "compacted": cmdCompacted, "rewrite": cmdRewrite,
 		},
 		Setup: func(e *testscript.Env) error {
 			e.Values["nodes"] = map[string]*testNode{}
@@ -225,6 +226,14 @@ func cmdCompacted(ts *testscript.TestScript, _ bool, args []string) {
 func cmdExpand(ts *testscript.TestScript, _ bool, args []string) {
 	text := os.Expand(ts.ReadFile(args[0]), ts.Getenv)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o600))
+}
+
+func cmdRewrite(ts *testscript.TestScript, _ bool, args []string) {
+	old, re := ts.ReadFile(args[0]), regexp.MustCompile(args[1])
+	if !re.MatchString(old) {
+		ts.Fatalf("nothing in %s matches %s: %s", args[0], args[1], old)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(re.ReplaceAllString(old, args[2])), 0o600))
 }
 
 func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {

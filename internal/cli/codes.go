@@ -12,10 +12,17 @@ import (
 	"milena/internal/api"
 )
 
-// isCode says whether err is the Kafka error of that name.
+// mirrorError is an answer to a request about mirrors.
+type mirrorError interface {
+	error
+	CodeName() string
+}
+
+// isCode says whether err is the Kafka error of that name, or one of mirroring.
 func isCode(err error, name string) bool {
 	var ke *kerr.Error
-	return errors.As(err, &ke) && ke.Message == name
+	var me mirrorError
+	return errors.As(err, &ke) && ke.Message == name || errors.As(err, &me) && me.CodeName() == name
 }
 
 // codeError is the error of a code in an answer, nil for none. It knows the codes of mirror APIs, which the client does not.

@@ -88,9 +88,11 @@ func (a *app) admin(cmd *cobra.Command, f func(ctx context.Context, adm *admin) 
 		return err
 	}
 	defer cl.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), time.Duration(a.timeout)*time.Millisecond)
+	timeout := time.Duration(a.timeout) * time.Millisecond
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
-	return f(ctx, &admin{Client: kadm.NewClient(cl), raw: cl})
+	controllers := askControllers(ctx, cl, timeout/2)
+	return a.unanswered(f(ctx, &admin{Client: kadm.NewClient(cl), raw: cl}), timeout, controllers, changes(cmd))
 }
 
 // propertiesFile reads a Java properties file into a map.

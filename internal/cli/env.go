@@ -57,7 +57,7 @@ func exitCodes() []exitMeaning {
 		{ExitOK, "everything that was asked for was done"},
 		{ExitFailed, "it was tried and failed: the cluster refused it, a record was not acknowledged, a file is damaged, a comparison found a difference"},
 		{ExitUsage, "the command line, a file named by it, or a property is wrong; nothing was tried"},
-		{ExitUnreachable, "the cluster could not be reached, or it refused the login"},
+		{ExitUnreachable, "the cluster could not be reached, refused the login, or gave no answer in time: what a change asks for may still be carried out then"},
 	}
 }
 
@@ -127,6 +127,7 @@ func message(err error, bootstrap string) string {
 // advice is what usually helps against an error whose own words don't say; empty where they do.
 func advice(err error) string {
 	var missing *fs.PathError
+	var mirror mirrorError
 	switch {
 	case errors.Is(err, kerr.UnknownTopicOrPartition):
 		return "check the name with milena topics list, or create it with milena topics create"
@@ -138,7 +139,9 @@ func advice(err error) string {
 		return "a disk of the broker is full or failed: see its log"
 	case isCode(err, api.UnknownClusterMirror.Name()):
 		return "see milena mirrors list"
-	case errors.Is(err, kerr.CoordinatorNotAvailable), errors.Is(err, kerr.CoordinatorLoadInProgress), errors.Is(err, kerr.NotCoordinator):
+	case coordinatorError(err) && errors.As(err, &mirror):
+		return "the coordinator of the mirror's states is starting or gone: try again, and see milena topics describe __mirror_state"
+	case coordinatorError(err):
 		return "the group's coordinator is starting or gone: try again, and see milena topics describe __consumer_offsets"
 	case errors.Is(err, kerr.GroupIDNotFound):
 		return "check the name with milena groups list"
@@ -150,6 +153,11 @@ func advice(err error) string {
 		return "check the path"
 	}
 	return ""
+}
+
+// coordinatorError says that a coordinator can't answer now.
+func coordinatorError(err error) bool {
+	return errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator)
 }
 
 // oneLine puts the lines of a message in one.

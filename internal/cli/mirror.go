@@ -16,6 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/client"
+	"milena/internal/config"
 	"milena/mirroradm"
 )
 
@@ -32,9 +33,7 @@ func (a *app) mirrorsCommand() *cobra.Command {
 			}),
 		a.mirrorsStop(),
 		a.mirrorsChange("recover", "Try failed partitions of topics again", "Recovering", nil,
-			func(ctx context.Context, m *mirroradm.Client, name string, topics []string) ([]mirroradm.TopicResult, error) {
-				return m.Recover(ctx, name, topics)
-			}),
+			recoverFailed),
 		a.mirrorsList(), a.mirrorsDescribe(), a.mirrorsDelete(), a.mirrorsCut(), a.mirrorsVerify(), a.mirrorsFailover(), a.mirrorsConfigs(), a.mirrorsSkip(), a.mirrorsFence(), a.mirrorsUnfence(), a.mirrorsSwitchover(), a.mirrorsFailback())
 }
 
@@ -53,6 +52,17 @@ func (a *app) noMirroring(err error) error {
 		return fmt.Errorf("the cluster at %s has no Cluster Mirroring: point --bootstrap-server at the cluster that is to hold the mirror", a.bootstrap)
 	}
 	return err
+}
+
+// ofMirror puts a mirror's name before an error whose own words don't name it.
+func ofMirror(name string, err error) error {
+	words := strings.FieldsFunc(err.Error(), func(r rune) bool { return strings.ContainsRune(" :;,()\"'\n", r) })
+	for i, w := range words[:max(len(words)-1, 0)] {
+		if w == "mirror" && words[i+1] == name {
+			return err
+		}
+	}
+	return fmt.Errorf("mirror %s: %w", name, err)
 }
 
 // mirrorHint says what of mirroring keeps a topic from being written to, if a write was refused for that; else it is empty.
@@ -99,39 +109,43 @@ func (a *app) mirrorsCreate() *cobra.Command {
 				}
 				props = m
 			}
-			if source != "" {
-				props["bootstrap.servers"] = source
-			}
-			if props["bootstrap.servers"] == "" {
-				return usagef("mirrors create needs --source HOST:PORT")
-			}
 			kv, err := keyValues("config", configs)
 			if err != nil {
 				return err
 			}
 			maps.Copy(props, kv)
-			if len(topics) > 0 {
-				props["mirror.topics.include"] = strings.Join(topics, ",")
+			for _, x := range []struct{ flag, key, value string }{
+				{"--source", "bootstrap.servers", source}, {"--topics", "mirror.topics.include", strings.Join(topics, ",")},
+				{"--exclude", "mirror.topics.exclude", strings.Join(append([]string{"__.*"}, exclude...), ",")},
+			} {
+				if x.value == "" || x.flag == "--exclude" && len(exclude) == 0 {
+					continue
+				}
+				if err := setByFlag(props, kv, x.flag, x.key, x.value); err != nil {
+					return err
+				}
 			}
-			if len(exclude) > 0 {
-				props["mirror.topics.exclude"] = strings.Join(append([]string{"__.*"}, exclude...), ",")
+			if props["bootstrap.servers"] == "" {
+				return usagef("mirrors create needs --source HOST:PORT")
 			}
 			if dryRun {
 				return a.dryRun(cmd, args[0], props)
 			}
-			if props["mirror.source.cluster.id"] == "" {
-				if props["mirror.source.cluster.id"], err = a.sourceClusterID(cmd.Context(), props); err != nil {
+			id := clusterIDOf(props)
+			if id == "" {
+				if id, err = a.sourceClusterID(cmd.Context(), props, "--source and --source-config"); err != nil {
 					return err
 				}
+				props["mirror.source.cluster.id"] = id
 			}
 			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
 				if err := m.Create(ctx, args[0], props); err != nil {
-					return fmt.Errorf("mirror %s: %w", args[0], err)
+					return ofMirror(args[0], err)
 				}
 				if a.json {
-					return a.printJSON(map[string]any{"mirror": args[0], "source_cluster_id": props["mirror.source.cluster.id"]})
+					return a.printJSON(map[string]any{"mirror": args[0], "source_cluster_id": id})
 				}
-				a.printf("Created mirror %s of cluster %s.\n", args[0], props["mirror.source.cluster.id"])
+				a.printf("Created mirror %s of cluster %s.\n", args[0], id)
 				if len(topics) == 0 {
 					a.notef("No topic is mirrored yet: milena mirrors start %s --topics REGEX\n", args[0])
 				}
@@ -150,13 +164,9 @@ func (a *app) mirrorsCreate() *cobra.Command {
 }
 
 // sourceClusterID connects to the source as the mirror will and asks who it is.
-func (a *app) sourceClusterID(ctx context.Context, props map[string]string) (string, error) {
-	own := map[string]string{}
-	for k, v := range props {
-		if !strings.HasPrefix(k, "mirror.") {
-			own[k] = v
-		}
-	}
+// check names the options to look at if it isn't reached.
+func (a *app) sourceClusterID(ctx context.Context, props map[string]string, check string) (string, error) {
+	own := clientProperties(props)
 	if _, ok := own["sasl.mechanism"]; !ok {
 		own["sasl.mechanism"] = "PLAIN"
 	}
@@ -179,12 +189,49 @@ func (a *app) sourceClusterID(ctx context.Context, props map[string]string) (str
 		if errors.As(err, &op) {
 			err = op
 		}
-		return "", &exitError{ExitUnreachable, fmt.Errorf("cannot reach the source cluster at %s: %w: check --source and --source-config", props["bootstrap.servers"], err)}
+		return "", &exitError{ExitUnreachable, fmt.Errorf("cannot reach the source cluster at %s: %w: check %s", props["bootstrap.servers"], err, check)}
 	}
 	if resp.ClusterID == nil || *resp.ClusterID == "" {
 		return "", fmt.Errorf("the source cluster at %s does not tell its cluster id", props["bootstrap.servers"])
 	}
 	return *resp.ClusterID, nil
+}
+
+// clientProperties are those of a mirror's configs by which it reaches its source.
+func clientProperties(props map[string]string) map[string]string {
+	own := map[string]string{}
+	for k, v := range props {
+		if !strings.HasPrefix(config.Canonical(config.ResourceClusterMirror, k), "mirror.") {
+			own[k] = v
+		}
+	}
+	return own
+}
+
+// setByFlag sets a config of a mirror that a flag stands for; the same one by its name as well would be lost.
+func setByFlag(props, given map[string]string, flag, key, value string) error {
+	for k := range given {
+		if config.Canonical(config.ResourceClusterMirror, k) == key {
+			return usagef("%s and --config %s are one and the same: give one of them", flag, k)
+		}
+	}
+	for k := range props {
+		if config.Canonical(config.ResourceClusterMirror, k) == key {
+			delete(props, k) // of the file
+		}
+	}
+	props[key] = value
+	return nil
+}
+
+// clusterIDOf is the source's cluster id, if the configs have it.
+func clusterIDOf(props map[string]string) string {
+	for k, v := range props {
+		if config.Canonical(config.ResourceClusterMirror, k) == "mirror.source.cluster.id" {
+			return v
+		}
+	}
+	return ""
 }
 
 func splitList(flags []string) []string {
@@ -201,6 +248,11 @@ func splitList(flags []string) []string {
 
 // topicResults prints what became of topics; the first failure is the command's.
 func (a *app) topicResults(mirror string, rs []mirroradm.TopicResult, err error, done string) error {
+	return a.topicResultsWith(mirror, rs, err, done, nil)
+}
+
+// topicResultsWith adds more to what is printed as JSON.
+func (a *app) topicResultsWith(mirror string, rs []mirroradm.TopicResult, err error, done string, more map[string]any) error {
 	var failed []error
 	type row struct {
 		Topic string `json:"topic"`
@@ -217,10 +269,12 @@ func (a *app) topicResults(mirror string, rs []mirroradm.TopicResult, err error,
 		rows = append(rows, x)
 	}
 	if err != nil && len(failed) == 0 {
-		return fmt.Errorf("mirror %s: %w", mirror, err)
+		return ofMirror(mirror, err)
 	}
 	if a.json {
-		if err := a.printJSON(map[string]any{"mirror": mirror, "topics": rows}); err != nil {
+		out := map[string]any{"mirror": mirror, "topics": rows}
+		maps.Copy(out, more)
+		if err := a.printJSON(out); err != nil {
 			return err
 		}
 	} else {
@@ -263,6 +317,32 @@ func (a *app) mirrorsChange(verb, short, done string, flags func(*cobra.Command)
 		flags(c)
 	}
 	return a.clientFlags(c)
+}
+
+// recoverFailed recovers topics that have FAILED partitions, and says of others that they have none.
+func recoverFailed(ctx context.Context, m *mirroradm.Client, name string, topics []string) ([]mirroradm.TopicResult, error) {
+	ds, err := m.Describe(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	var failed []string
+	for _, d := range ds {
+		for _, p := range d.Partitions {
+			if slices.Contains(topics, p.Topic) && (p.State == "FAILED" || p.State == "UNKNOWN") && !slices.Contains(failed, p.Topic) {
+				failed = append(failed, p.Topic)
+			}
+		}
+	}
+	var rs mirroradm.TopicResults
+	if len(failed) > 0 {
+		rs, err = m.Recover(ctx, name, failed)
+	}
+	for _, t := range topics {
+		if !slices.Contains(failed, t) {
+			rs = append(rs, mirroradm.TopicResult{Topic: t, Note: "no partition of it is FAILED, so there is nothing to recover"})
+		}
+	}
+	return rs, err
 }
 
 // mirrorTopics are the topics of a mirror that the names and patterns match; each must match one.
@@ -313,78 +393,6 @@ func matchingTopics(ctx context.Context, m *mirroradm.Client, mirror string, pat
 	return out, without, nil
 }
 
-func (a *app) mirrorsStop() *cobra.Command {
-	var topics []string
-	var force bool
-	c := &cobra.Command{
-		Use: "stop NAME --topics …", Short: "End the mirroring of topics and make them writable (failover)", Args: exactly("NAME"),
-		Long: "Stops the topics that match and takes the patterns out of discovery. Nothing of the source is needed: it may be down.\n" +
-			"A topic whose log is being aligned with the source (LOG_TRUNCATION) can't be stopped, except with --force.",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			patterns := splitList(topics)
-			if len(patterns) == 0 {
-				return usagef("mirrors stop needs --topics")
-			}
-			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
-				names, err := mirrorTopics(ctx, m, args[0], patterns)
-				if err != nil {
-					return err
-				}
-				if force {
-					if err := forceStop(ctx, m, args[0], names); err != nil {
-						return fmt.Errorf("mirror %s: %w", args[0], err)
-					}
-				}
-				rs, err := m.Stop(ctx, args[0], names, patterns)
-				if err == nil {
-					err = awaitStopped(ctx, m, args[0], names)
-				}
-				return a.topicResults(args[0], rs, err, "Stopped")
-			})
-		},
-	}
-	c.Flags().StringArrayVar(&topics, "topics", nil, "names and regular expressions of the mirror's topics, comma separated; may be repeated")
-	c.Flags().BoolVar(&force, "force", false, "stop them also while their log is being aligned with the source (LOG_TRUNCATION): they take writes as they are")
-	return a.clientFlags(c)
-}
-
-// forceStop has the controller stop topics in whatever state they are. An exclude pattern does so (spec 4.4), where a stop is refused
-// for a log that is not aligned; it stays in the exclude list until the topic is started by its name.
-func forceStop(ctx context.Context, m *mirroradm.Client, mirror string, topics []string) error {
-	exclude := make([]string, len(topics))
-	for i, t := range topics {
-		exclude[i] = regexp.QuoteMeta(t)
-	}
-	_, err := m.Start(ctx, mirror, nil, nil, exclude)
-	return err
-}
-
-// awaitStopped waits until every partition of the topics is STOPPED, so that the command's success means they take writes.
-func awaitStopped(ctx context.Context, m *mirroradm.Client, mirror string, topics []string) error {
-	for {
-		ds, err := m.Describe(ctx, mirror)
-		if err != nil {
-			return err
-		}
-		var waiting string
-		for _, d := range ds {
-			for _, p := range d.Partitions {
-				if slices.Contains(topics, p.Topic) && p.State != "STOPPED" {
-					waiting = fmt.Sprintf("%s-%d is %s", p.Topic, p.Partition, p.State)
-				}
-			}
-		}
-		if waiting == "" {
-			return nil
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("not all partitions stopped in time: %s", waiting)
-		}
-	}
-}
-
 func (a *app) mirrorsList() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list", Short: "List mirrors", Args: noArgs,
@@ -416,132 +424,6 @@ func (a *app) mirrorsList() *cobra.Command {
 	return a.clientFlags(c)
 }
 
-type mirrorPartitionJSON struct {
-	Topic             string `json:"topic"`
-	Partition         int32  `json:"partition"`
-	State             string `json:"state"`
-	SourceOffset      *int64 `json:"source_offset"`
-	DestinationOffset *int64 `json:"destination_offset"`
-	Lag               *int64 `json:"lag"`
-	SourceAgeMs       *int64 `json:"source_age_ms"`
-	LastError         string `json:"last_error,omitempty"`
-}
-
-type mirrorJSON struct {
-	Mirror     string                `json:"mirror"`
-	Source     string                `json:"source"`
-	ClusterID  string                `json:"source_cluster_id"`
-	Partitions []mirrorPartitionJSON `json:"partitions"`
-	Weaker     []string              `json:"weaker,omitempty"`
-	GroupsGone []string              `json:"groups_deleted_at_source,omitempty"`
-	// Problems are why the mirror's periodic work failed last.
-	Problems []string `json:"problems,omitempty"`
-	// SetAside is what cuts took and brokers keep.
-	SetAside *setAsideJSON `json:"set_aside,omitempty"`
-}
-
-func (a *app) mirrorsDescribe() *cobra.Command {
-	var watch bool
-	c := &cobra.Command{
-		Use: "describe [NAME…]", Short: "Show state, offsets and lag of every mirrored partition",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if watch && a.json {
-				return usagef("--watch does not go with --json")
-			}
-			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
-				if !watch {
-					return a.describeMirrors(ctx, m, args)
-				}
-				return a.watchMirrors(cmd.Context(), m, args)
-			})
-		},
-	}
-	c.Flags().BoolVar(&watch, "watch", false, "repeat every two seconds until interrupted")
-	return a.clientFlags(c)
-}
-
-func (a *app) watchMirrors(ctx context.Context, m *mirroradm.Client, names []string) error {
-	for {
-		if a.env.StdoutTerminal {
-			a.printf("\x1b[H\x1b[2J")
-		}
-		if err := a.describeMirrors(ctx, m, names); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(2 * time.Second):
-		}
-	}
-}
-
-func (a *app) describeMirrors(ctx context.Context, m *mirroradm.Client, names []string) error {
-	ds, err := m.Describe(ctx, names...)
-	if err != nil {
-		return err
-	}
-	aside, missing := a.setAside(ctx, m)
-	out := []mirrorJSON{}
-	t := table{header: []string{"MIRROR", "TOPIC", "PARTITION", "STATE", "SOURCE-OFFSET", "DESTINATION-OFFSET", "LAG", "LAST-ERROR"}}
-	for _, d := range ds {
-		if d.Err != nil {
-			return fmt.Errorf("mirror %s: %w", d.Name, d.Err)
-		}
-		j := mirrorJSON{d.Name, d.SourceBootstrap, d.SourceClusterID, []mirrorPartitionJSON{}, d.Weaker, d.GroupsGone, d.Problems, aside[d.Name]}
-		for _, p := range d.Partitions {
-			x := mirrorPartitionJSON{Topic: p.Topic, Partition: p.Partition, State: p.State, LastError: p.LastError}
-			if p.SourceOffset >= 0 {
-				age := p.SourceAge.Milliseconds()
-				x.SourceOffset, x.SourceAgeMs = &p.SourceOffset, &age
-			}
-			if p.DestinationOffset >= 0 {
-				x.DestinationOffset = &p.DestinationOffset
-			}
-			if lag, ok := p.Lag(); ok {
-				x.Lag = &lag
-			}
-			j.Partitions = append(j.Partitions, x)
-			t.add(d.Name, p.Topic, p.Partition, p.State, number(x.SourceOffset), number(x.DestinationOffset), number(x.Lag), dash(p.LastError))
-		}
-		out = append(out, j)
-	}
-	if a.json {
-		return a.printJSON(describedJSON(out, missing))
-	}
-	a.printf("%s", t.String())
-	for _, x := range missing {
-		if x.Broker == nil {
-			a.printf("What brokers have set aside isn't known: %s.\n", x.Error)
-		} else {
-			a.printf("What broker %d has set aside isn't known: %s.\n", *x.Broker, x.Error)
-		}
-	}
-	for _, d := range ds {
-		for _, p := range d.Problems {
-			a.printf("Problem: mirror %s: %s.\n", d.Name, strings.TrimSuffix(oneLine(p), "."))
-		}
-		for _, w := range d.Weaker {
-			a.printf("Weaker than on the source: %s.\n", w)
-		}
-		for _, g := range d.GroupsGone {
-			a.printf("Deleted at the source, kept here: group %s.\n", g)
-		}
-		if x := aside[d.Name]; x != nil {
-			a.printf("Set aside by cuts of mirror %s: %d records in %d files (milena mirrors cut list --mirror %s).\n", d.Name, x.Records, x.Files, d.Name)
-		}
-	}
-	return nil
-}
-
-func describedJSON(mirrors []mirrorJSON, missing []unaskedJSON) map[string]any {
-	out := map[string]any{"mirrors": mirrors}
-	if len(missing) > 0 {
-		out["set_aside_unknown"] = missing
-	}
-	return out
-}
-
 func (a *app) mirrorsConfigs() *cobra.Command {
 	var set, remove []string
 	var all bool
@@ -556,9 +438,14 @@ func (a *app) mirrorsConfigs() *cobra.Command {
 				return err
 			}
 			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
+				for _, k := range remove {
+					if _, ok := config.Lookup(config.ResourceClusterMirror, config.Canonical(config.ResourceClusterMirror, k)); !ok {
+						return fmt.Errorf("mirrors have no config %s: see milena mirrors configs %s --all", k, args[0])
+					}
+				}
 				if len(kv)+len(remove) > 0 {
 					if err := m.AlterConfigs(ctx, args[0], kv, remove...); err != nil {
-						return fmt.Errorf("mirror %s: %w", args[0], err)
+						return ofMirror(args[0], err)
 					}
 					if a.json {
 						return a.printJSON(map[string]any{"mirror": args[0], "set": len(kv), "deleted": len(remove)})
@@ -580,7 +467,7 @@ func (a *app) mirrorsConfigs() *cobra.Command {
 func (a *app) showMirrorConfigs(ctx context.Context, m *mirroradm.Client, mirror string, all bool) error {
 	cs, err := m.Configs(ctx, mirror)
 	if err != nil {
-		return fmt.Errorf("mirror %s: %w", mirror, err)
+		return ofMirror(mirror, err)
 	}
 	type row struct {
 		Name      string  `json:"name"`
@@ -617,13 +504,18 @@ func (a *app) mirrorsDelete() *cobra.Command {
 		Use: "delete NAME", Short: "Delete a mirror whose topics are all stopped; the topics stay", Args: exactly("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
+				ds, err := m.Describe(ctx, args[0])
+				had := err != nil || len(ds) == 0 || len(ds[0].Partitions) > 0 // if that isn't known it may have had some
 				if err := m.Delete(ctx, args[0]); err != nil {
-					return fmt.Errorf("mirror %s: %w", args[0], err)
+					return ofMirror(args[0], err)
 				}
 				if a.json {
 					return a.printJSON(map[string]any{"deleted": args[0]})
 				}
 				a.printf("Deleted mirror %s.\n", args[0])
+				if !had {
+					return nil
+				}
 				fmt.Fprintln(a.env.Stderr, "Its last mirror epochs are gone with it: if its source is to mirror these topics back, it has to be allowed to cut what it has (mirrors start --truncate-unrelated).")
 				return nil
 			})

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,11 +55,72 @@ func (f *cutFlags) some(ctx context.Context, m *mirroradm.Client) ([]mirroradm.C
 	return cuts, err
 }
 
+// none says that nothing is set aside, or nothing that the flags choose.
+func (f *cutFlags) none(ctx context.Context, m *mirroradm.Client) string {
+	if f.mirror == "" && len(splitList(f.topics)) == 0 && f.olderThan <= 0 {
+		return "Nothing is set aside"
+	}
+	all, err := m.Cuts(ctx, mirroradm.CutFilter{})
+	switch {
+	case err != nil:
+		return "Nothing is set aside that matches"
+	case len(all) == 0:
+		return "Nothing is set aside"
+	}
+	return fmt.Sprintf("Nothing is set aside that matches; %d files of other mirrors, topics or times are: milena mirrors cut list", len(all))
+}
+
 // setAsideJSON is how much is set aside of a mirror.
 type setAsideJSON struct {
 	Files   int   `json:"files"`
 	Records int64 `json:"records"`
 	Bytes   int64 `json:"bytes"`
+
+	gaps []gapJSON
+}
+
+// gapJSON are offsets that a mirror went on without.
+type gapJSON struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	First     int64  `json:"first_offset"`
+	End       int64  `json:"end_offset"`
+	Missing   int64  `json:"missing"`
+	At        string `json:"at"`
+	Reason    string `json:"reason"`
+}
+
+// add counts a file. Leaders that follow one another may each keep the same gap.
+func (x *setAsideJSON) add(c *mirroradm.Cut) {
+	if !c.Gap() {
+		x.Files, x.Records, x.Bytes = x.Files+1, x.Records+c.Records, x.Bytes+c.Bytes
+		return
+	}
+	if !slices.ContainsFunc(x.gaps, func(g gapJSON) bool {
+		return g.Topic == c.Topic && g.Partition == c.Partition && g.First == c.First && g.End == c.End
+	}) {
+		x.gaps = append(x.gaps, gapJSON{c.Topic, c.Partition, c.First, c.End, c.End - c.First, c.Created.UTC().Format(time.RFC3339), strings.TrimPrefix(c.Reason, "gap: ")})
+	}
+}
+
+// shownGaps is how many gaps describe shows; cut list has all.
+const shownGaps = 20
+
+// printSetAside says what is set aside of a mirror, and which offsets it has not at all.
+func (a *app) printSetAside(mirror string, x *setAsideJSON) {
+	if x == nil {
+		return
+	}
+	if x.Files > 0 {
+		a.printf("Set aside by cuts of mirror %s: %d records in %d files (milena mirrors cut list --mirror %s).\n", mirror, x.Records, x.Files, mirror)
+	}
+	for i, g := range x.gaps {
+		if i == shownGaps {
+			a.printf("%d more gaps: milena mirrors cut list --mirror %s.\n", len(x.gaps)-i, mirror)
+			return
+		}
+		a.printf("Gap in mirror %s: %s-%d lacks offsets %d to %d, since %s: %s.\n", mirror, g.Topic, g.Partition, g.First, g.End-1, g.At, g.Reason)
+	}
 }
 
 // unaskedJSON is a broker that could not tell what it has set aside.
@@ -95,8 +157,7 @@ func (a *app) setAside(ctx context.Context, m *mirroradm.Client) (map[string]*se
 		if out[c.Mirror] == nil {
 			out[c.Mirror] = &setAsideJSON{}
 		}
-		x := out[c.Mirror]
-		x.Files, x.Records, x.Bytes = x.Files+1, x.Records+c.Records, x.Bytes+c.Bytes
+		out[c.Mirror].add(&c)
 	}
 	return out, unasked(err)
 }
@@ -126,17 +187,17 @@ func (a *app) cutList() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
 				cuts, err := m.Cuts(ctx, f.filter())
-				rows, t := []cutJSON{}, table{header: []string{"MIRROR", "TOPIC", "PARTITION", "OFFSETS", "RECORDS", "BYTES", "CUT-AT", "BROKER", "FILE"}}
+				rows, t := []cutJSON{}, table{header: []string{"MIRROR", "TOPIC", "PARTITION", "OFFSETS", "RECORDS", "BYTES", "CUT-AT", "BROKER", "FILE", "REASON"}}
 				for _, x := range cuts {
 					at := x.Created.UTC().Format(time.RFC3339)
 					rows = append(rows, cutJSON{x.Mirror, x.Topic, x.Partition, x.First, x.End, x.Records, x.Bytes, at, x.Broker, x.File, x.Dir, x.LeaderEpoch, x.Reason})
-					t.add(x.Mirror, x.Topic, x.Partition, fmt.Sprintf("%d-%d", x.First, x.End-1), x.Records, x.Bytes, at, x.Broker, x.File)
+					t.add(x.Mirror, x.Topic, x.Partition, fmt.Sprintf("%d-%d", x.First, x.End-1), x.Records, x.Bytes, at, x.Broker, x.File, dash(oneLine(x.Reason)))
 				}
 				switch {
 				case a.json:
 					return errors.Join(a.printJSON(map[string]any{"cuts": rows}), err)
 				case len(rows) == 0 && err == nil:
-					a.notef("Nothing is set aside.\n")
+					a.notef("%s.\n", f.none(ctx, m))
 				default:
 					a.printf("%s", t.String())
 				}
@@ -252,7 +313,7 @@ func (a *app) cutReplay() *cobra.Command {
 				}
 				sent, left, err := a.replay(cmd, m, cuts, to, transactions)
 				if err != nil {
-					return fmt.Errorf("%d records were produced to %s, then: %w", sent, to, err)
+					return failedf("%d records were produced to %s, then: %w", sent, to, err)
 				}
 				if a.json {
 					return a.printJSON(map[string]any{"topic": to, "records": sent, "left_out": left})
@@ -294,12 +355,17 @@ func (a *app) replay(cmd *cobra.Command, m *mirroradm.Client, cuts []mirroradm.C
 	}
 	var batch []*kgo.Record
 	flush := func() error {
-		err := cl.ProduceSync(ctx, batch...).FirstErr()
-		if err == nil {
-			sent += len(batch)
+		results := cl.ProduceSync(ctx, batch...)
+		for _, r := range results {
+			if r.Err == nil {
+				sent++
+			}
 		}
 		batch = batch[:0]
-		return err
+		if err := results.FirstErr(); err != nil {
+			return fmt.Errorf("%w%s%s", describe(err), recordAdvice(to, err, ""), a.mirrorHint(ctx, cl, to, err))
+		}
+		return nil
 	}
 	for r, err := range m.CutRecords(ctx, cuts) {
 		switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ type surveyTopicJSON struct {
 	Configs    []string `json:"configs"`
 	NotCarried []string `json:"configs_not_carried"`
 	Refused    string   `json:"refused,omitempty"`
+	Held       int64    `json:"records_here,omitempty"`
 	Weaker     []string `json:"weaker"`
 }
 
@@ -54,12 +56,7 @@ func (a *app) dryRun(cmd *cobra.Command, name string, props map[string]string) e
 	if err = a.noMirroring(err); err != nil {
 		return err
 	}
-	var bad []string
-	for _, p := range s.Problems {
-		if !strings.HasPrefix(p, "the source has no topic ids") { // which is no obstacle
-			bad = append(bad, p)
-		}
-	}
+	bad := obstacles(s)
 	for _, t := range s.Topics {
 		if t.Refused != "" {
 			bad = append(bad, fmt.Sprintf("topic %s would not come over: %s", t.Name, t.Refused))
@@ -76,11 +73,16 @@ func (a *app) dryRun(cmd *cobra.Command, name string, props map[string]string) e
 	return err
 }
 
+// obstacles are the problems that keep the mirror from working.
+func obstacles(s *mirroradm.Survey) []string {
+	return slices.DeleteFunc(slices.Clone(s.Problems), func(p string) bool { return strings.HasPrefix(p, "the source has no topic ids") })
+}
+
 func (a *app) surveyJSON(name string, s *mirroradm.Survey) error {
 	list := func(l []string) []string { return append([]string{}, l...) }
 	topics, groups, brokers := []surveyTopicJSON{}, []surveyGroupJSON{}, []surveyBrokerJSON{}
 	for _, t := range s.Topics {
-		topics = append(topics, surveyTopicJSON{t.Name, t.Partitions, list(t.Configs), list(t.NotCarried), t.Refused, list(t.Weaker)})
+		topics = append(topics, surveyTopicJSON{t.Name, t.Partitions, list(t.Configs), list(t.NotCarried), t.Refused, t.Held, list(t.Weaker)})
 	}
 	for _, g := range s.Groups {
 		groups = append(groups, surveyGroupJSON{g.Name, g.Skipped})
@@ -111,7 +113,7 @@ func (a *app) printSurvey(name string, s *mirroradm.Survey) {
 		}
 	}
 	if !s.Mirroring {
-		a.printf("  it has no Cluster Mirroring: a failback to it copies everything\n")
+		a.printf("  it has no Cluster Mirroring: it can't copy this cluster back\n")
 	}
 	t, partitions := table{header: []string{"TOPIC", "PARTITIONS", "CONFIGS", "NOT-CARRIED", "COMES-OVER"}}, 0
 	for _, x := range s.Topics {
@@ -132,6 +134,9 @@ func (a *app) printSurvey(name string, s *mirroradm.Survey) {
 		if x.Refused != "" {
 			a.printf("Topic %s would not come over: %s\n", x.Name, x.Refused)
 		}
+		if x.Held > 0 && x.Refused == "" {
+			a.printf("Topic %s is here with %d records: those that the source doesn't share are set aside and cut\n", x.Name, x.Held)
+		}
 		if len(x.Weaker) > 0 {
 			a.printf("Topic %s would be weaker than on the source: %s\n", x.Name, strings.Join(x.Weaker, "; "))
 		}
@@ -148,6 +153,10 @@ func (a *app) printSurvey(name string, s *mirroradm.Survey) {
 	a.printf("ACLs, quotas and share groups don't come over in this release.\n")
 	for _, p := range s.Problems {
 		a.printf("Problem: %s\n", p)
+	}
+	if len(obstacles(s)) > 0 {
+		a.printf("Nothing would be mirrored before the problems are solved, then %d partitions.\n", partitions)
+		return
 	}
 	a.printf("%d partitions would be mirrored.\n", partitions)
 }

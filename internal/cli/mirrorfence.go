@@ -96,13 +96,16 @@ func (a *app) fence(ctx context.Context, m *mirroradm.Client, adm *admin, patter
 		return err
 	}
 	rs, unconfirmed := m.Fence(ctx, names...)
+	if unconfirmed != nil && len(rs.Succeeded()) > 0 {
+		unconfirmed = failedf("%w; the fence is set, and a broker that is down goes by it when it is back: run the command again then, take it back with milena mirrors unfence, or milena cluster unregister a broker that is gone for good", unconfirmed)
+	}
 	var until time.Time
 	failed := errors.Join(rs.Error(), unconfirmed)
 	if redirect && failed == nil {
 		until = time.Now().Add(lasts)
 		if failed = m.Redirect(ctx, until); failed != nil {
 			until = time.Time{}
-			failed = fmt.Errorf("clients are not redirected everywhere: %w; milena mirrors unfence --redirect ends it", failed)
+			failed = failedf("clients are not redirected everywhere: %w; milena mirrors unfence --redirect ends it", failed)
 		}
 	}
 	return a.printFences(&fenceOutcome{"fenced", rs, unconfirmed == nil, until, redirect, failed})
@@ -126,6 +129,9 @@ func (a *app) mirrorsUnfence() *cobra.Command {
 					return err
 				}
 				rs, unconfirmed := m.Unfence(ctx, names...)
+				if unconfirmed != nil && len(rs.Succeeded()) > 0 {
+					unconfirmed = failedf("%w; the fence is lifted, and a broker that is down goes by that when it is back", unconfirmed)
+				}
 				failed := errors.Join(rs.Error(), unconfirmed)
 				if redirect && failed == nil {
 					failed = m.EndRedirect(ctx)

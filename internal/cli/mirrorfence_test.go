@@ -299,3 +299,45 @@ func TestFenceHolds(t *testing.T) {
 		t.Errorf("%v, then %v; %d records were acknowledged", before, after, acked.Load())
 	}
 }
+
+// A broker that is gone is named, and what is done and what helps: it is not the cluster that can't be reached.
+func TestFenceWithABrokerDown(t *testing.T) {
+	c := nodetest.Start(t, nodetest.Options{})
+	active := c.ActiveController()
+	var gone, other int32
+	for _, id := range c.IDs() {
+		if id != active {
+			gone, other = id, gone
+		}
+	}
+	at := func(want ExitCode, args ...string) (string, string) {
+		t.Helper()
+		code, out, errs := invoke("", append(args, "--bootstrap-server", c.Node(other).Addr())...)
+		if code != want {
+			t.Fatalf("%v: exit %d: %s%s", args, code, out, errs)
+		}
+		return out, errs
+	}
+	at(ExitOK, "topics", "create", "orders")
+	c.Kill(gone)
+	out, errs := at(ExitFailed, "mirrors", "fence", "--topics", "orders", "--timeout-ms", "1000")
+	for _, want := range []string{fmt.Sprintf("broker %d has not confirmed", gone), "the fence is set, and a broker that is down goes by it when it is back", "milena mirrors unfence", "milena cluster unregister"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("no %q in %s", want, errs)
+		}
+	}
+	if strings.Contains(errs, "cannot reach") || !strings.Contains(out, "which not every broker has confirmed") {
+		t.Error(out, errs)
+	}
+}
+
+// The states of mirrors have a coordinator of their own.
+func TestCoordinatorAdvice(t *testing.T) {
+	loading := &mirroradm.Error{Code: kerr.CoordinatorLoadInProgress.Code, Name: kerr.CoordinatorLoadInProgress.Message}
+	if got := advice(fmt.Errorf("mirror dr: %w", loading)); !strings.Contains(got, "__mirror_state") {
+		t.Error(got)
+	}
+	if got := advice(kerr.CoordinatorLoadInProgress); !strings.Contains(got, "__consumer_offsets") {
+		t.Error(got)
+	}
+}

@@ -37,14 +37,14 @@ func (a *app) mirrorsSkip() *cobra.Command {
 				}
 				batch := fmt.Sprintf("%s:%d:%d", topic, partition, at)
 				if err := addSkip(ctx, m, args[0], batch); err != nil {
-					return fmt.Errorf("mirror %s: %w", args[0], err)
+					return ofMirror(args[0], err)
 				}
 				rs, err := m.Recover(ctx, args[0], []string{topic})
 				if failed := rs.Error(); failed != nil {
 					return failed
 				}
 				if err != nil {
-					return fmt.Errorf("mirror %s: %w", args[0], err)
+					return ofMirror(args[0], err)
 				}
 				if a.json {
 					return a.printJSON(map[string]any{"mirror": args[0], "skipped": batch})

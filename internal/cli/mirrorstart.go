@@ -65,12 +65,15 @@ func (s *mirrorStart) run(cmd *cobra.Command, mirror string) error {
 		}
 	}
 	return s.a.mirrorAdmin(cmd, func(ctx context.Context, m *mirroradm.Client) error {
+		var added []string
 		if s.truncate {
-			if err := m.AllowTruncation(ctx, mirror, s.names()...); err != nil {
-				return fmt.Errorf("mirror %s: %w", mirror, err)
+			var err error
+			if added, err = m.AllowTruncation(ctx, mirror, s.names()...); err != nil {
+				return ofMirror(mirror, err)
 			}
 		}
 		rs, err := s.start(ctx, m, mirror)
+		err = s.withdraw(ctx, m, mirror, added, rs, err)
 		if err := s.a.topicResults(mirror, rs, err, "Started"); err != nil {
 			return err
 		}
@@ -79,6 +82,28 @@ func (s *mirrorStart) run(cmd *cobra.Command, mirror string) error {
 		}
 		return nil
 	})
+}
+
+// withdraw takes a consent back that a start which was refused has not used: it must not stay for later. What was not answered may still
+// be started, so the consent is left, and said.
+func (s *mirrorStart) withdraw(ctx context.Context, m *mirroradm.Client, mirror string, added []string, rs mirroradm.TopicResults, err error) error {
+	var unused []string
+	for _, t := range added {
+		if r, ok := rs.On(t); ok && r.Err != nil || !ok && err != nil {
+			unused = append(unused, t)
+		}
+	}
+	if len(unused) == 0 {
+		return err
+	}
+	why := errors.Join(rs.Error(), err)
+	undone := errors.New("the start was not answered")
+	if !mirroradm.Unanswered(err) || err == nil {
+		if undone = m.ForbidTruncation(ctx, mirror, unused...); undone == nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w; the consent to cut stays in mirror.truncate.unrelated.topics for %s (%w): milena mirrors configs %s --set mirror.truncate.unrelated.topics=… takes it back", why, strings.Join(unused, ", "), undone, mirror)
 }
 
 func (s *mirrorStart) names() []string {
@@ -101,7 +126,7 @@ func (s *mirrorStart) consent(cmd *cobra.Command, mirror string) error {
 	defer cancel()
 	held, err := mirroradm.Unrelated(ctx, cl, mirror, s.names()...)
 	if err = a.noMirroring(err); err != nil {
-		return fmt.Errorf("mirror %s: %w", mirror, err)
+		return ofMirror(mirror, err)
 	}
 	if len(held) == 0 || a.json {
 		return nil

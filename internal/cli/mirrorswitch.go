@@ -65,14 +65,15 @@ func (p *planned) reverse() (map[string]string, error) {
 
 // both runs f with clients on the mirror's source and on this cluster, within the command's time-out.
 func (p *planned) both(cmd *cobra.Command, mirror string, f func(ctx context.Context, source, here *kgo.Client) error) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), p.timeout)
+	defer cancel()
+	cmd.SetContext(ctx)
 	source, here, err := p.clusters(cmd, mirror)
 	if err != nil {
 		return err
 	}
 	defer here.Close()
 	defer source.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), p.timeout)
-	defer cancel()
 	return f(ctx, source, here)
 }
 
@@ -145,6 +146,9 @@ func (p *planned) switchover(cmd *cobra.Command, mirror string, o mirroradm.Swit
 		return err
 	}
 	o.ReverseName = p.reverseName
+	o.Waiting = func(what string) {
+		p.a.notef("Waiting, %s at most in all: %s. An interruption says what state things are in, and how to go back.\n", p.timeout, oneLine(what))
+	}
 	return p.both(cmd, mirror, func(ctx context.Context, source, here *kgo.Client) error {
 		s, err := mirroradm.PlanSwitchover(ctx, source, here, mirror, o)
 		if err != nil {
@@ -282,6 +286,7 @@ func (p *planned) now(s *mirroradm.Switchover, w *mirroradm.SwitchoverState) {
 		p.a.notef("  the source has no fence: whether its clients write isn't known\n")
 	}
 	say(w.Mirrored, "still mirrored, read-only here")
+	say(w.Waiting, "still to be mirrored, read-only here, not MIRRORING now (milena mirrors describe "+s.Mirror+")")
 	say(w.Between, "neither mirrored nor stopped here (milena mirrors describe "+s.Mirror+")")
 	say(w.Stopped, "stopped, taking writes here")
 	if w.HereErr != nil {
@@ -319,7 +324,7 @@ func switchoverReport(s *mirroradm.Switchover, w *mirroradm.SwitchoverState) map
 	}
 	out := map[string]any{
 		"mirror": s.Mirror, "source_cluster_id": s.Source, "complete": s.Done, "steps": stepsJSON(s.Steps), "partitions": parts, "left_out": s.LeftOut,
-		"source_fenced": list(w.Fenced), "source_open": list(w.Open), "copied_back": list(w.Back), "stopped": list(w.Stopped), "mirrored": list(w.Mirrored), "between": list(w.Between),
+		"source_fenced": list(w.Fenced), "source_open": list(w.Open), "copied_back": list(w.Back), "stopped": list(w.Stopped), "mirrored": list(w.Mirrored), "between": list(w.Between), "waiting": list(w.Waiting),
 		"topics_include_was": s.Include, "acls_asked_for": list(s.Denied), "reverse_mirror": s.ReverseName(),
 	}
 	for key, err := range map[string]error{"source_error": w.SourceErr, "error_here": w.HereErr} {

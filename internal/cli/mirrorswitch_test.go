@@ -176,11 +176,26 @@ func TestSwitchoverRefused(t *testing.T) {
 	if _, errs := runAt(t, p.dst, ExitFailed, "", "mirrors", "switchover", "none"); !strings.Contains(errs, "UNKNOWN_CLUSTER_MIRROR") {
 		t.Error(errs)
 	}
-	runAt(t, p.dst, ExitOK, "", "mirrors", "pause", "dr", "--topics", "payments")
-	p.until(p.dst, "dr", `payments +0 +PAUSED `)
-	if _, errs := runAt(t, p.dst, ExitFailed, "", "mirrors", "switchover", "dr", "--yes"); !strings.Contains(errs, "nothing was changed: payments-0 is PAUSED") {
+	// A mirror back that would not take the topics is found out before anything is fenced.
+	runAt(t, p.src, ExitOK, "", "mirrors", "create", "dr", "--source", p.dst.Addr(), "--exclude", "pay.*", "--exclude", "orders")
+	_, errs := runAt(t, p.dst, ExitFailed, "", "mirrors", "switchover", "dr", "--yes", "--reverse-config", p.file(p.dst))
+	if !strings.Contains(errs, "nothing was changed: topic payments is excluded from the mirror back, dr, by pay.* in mirror.topics.exclude: take that out at the cluster that is to hold it (milena mirrors configs dr --set") || strings.Contains(errs, "topic orders") {
 		t.Error(errs)
 	}
+	if out, _ := runAt(t, p.src, ExitOK, "", "topics", "describe"); strings.Contains(out, "milena.write.fence") {
+		t.Error(out)
+	}
+	runAt(t, p.dst, ExitOK, "", "mirrors", "pause", "dr", "--topics", "payments")
+	p.until(p.dst, "dr", `payments +0 +PAUSED `)
+	if _, errs := runAt(t, p.dst, ExitFailed, "", "mirrors", "switchover", "dr", "--yes"); !strings.Contains(errs, "nothing was changed: payments-0 is PAUSED") || strings.Contains(errs, "fenced") {
+		t.Error(errs)
+	}
+	// What an earlier run has fenced is said.
+	runAt(t, p.src, ExitOK, "", "mirrors", "fence", "--topics", "orders")
+	if _, errs := runAt(t, p.dst, ExitFailed, "", "mirrors", "switchover", "dr", "--yes"); !strings.Contains(errs, "fenced at the source still, so that clients can't write there: orders (milena mirrors unfence at the source ends that)") {
+		t.Error(errs)
+	}
+	runAt(t, p.src, ExitOK, "", "mirrors", "unfence", "--topics", "orders")
 	runAt(t, p.src, ExitOK, "more\n", "produce", "payments")
 	runAt(t, p.src, ExitOK, "more\n", "produce", "orders")
 	p.src.Kill()
@@ -262,7 +277,7 @@ func TestSwitchoverBreaks(t *testing.T) {
 			"not complete: drain: ", "fenced against writes at the source: orders, payments", "this cluster could not be asked", "To go back: milena mirrors unfence --topics orders,payments"}},
 		"a topic was paused": {func(p *pair) { runAt(p.t, p.dst, ExitOK, "", "mirrors", "pause", "dr", "--topics", "payments") }, []string{
 			"not complete: drain: mirror dr: payments-0 is PAUS", "fenced against writes at the source: orders, payments", "still mirrored, read-only here: orders\n",
-			"neither mirrored nor stopped here (milena mirrors describe dr): payments\n"}},
+			"still to be mirrored, read-only here, not MIRRORING now (milena mirrors describe dr): payments\n", "To go back: milena mirrors unfence --topics orders,payments"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -117,10 +117,12 @@ func (t *mirrorTool) run(cmd *cobra.Command, args []string) error {
 		case "resume":
 			return t.change(ctx, m, "Resumed", m.Resume)
 		case "recover":
-			return t.change(ctx, m, "Recovered", m.Recover)
+			return t.change(ctx, m, "Recovered", func(ctx context.Context, name string, topics []string) (mirroradm.TopicResults, error) {
+				return recoverFailed(ctx, m, name, topics)
+			})
 		case "delete":
 			if err := m.Delete(ctx, t.mirror); err != nil {
-				return fmt.Errorf("mirror %s: %w", t.mirror, err)
+				return ofMirror(t.mirror, err)
 			}
 			t.a.printf("Deleted mirror %s\n", t.mirror)
 			return nil
@@ -168,13 +170,13 @@ func (t *mirrorTool) create(ctx context.Context, m *mirroradm.Client) error {
 	if err != nil {
 		return fmt.Errorf("--mirror-config: %w", err)
 	}
-	if props["mirror.source.cluster.id"] == "" && props["bootstrap.servers"] != "" {
-		if props["mirror.source.cluster.id"], err = t.a.sourceClusterID(ctx, props); err != nil {
+	if clusterIDOf(props) == "" && props["bootstrap.servers"] != "" {
+		if props["mirror.source.cluster.id"], err = t.a.sourceClusterID(ctx, props, "the properties in --mirror-config"); err != nil {
 			return err
 		}
 	}
 	if err := m.Create(ctx, t.mirror, props); err != nil {
-		return fmt.Errorf("mirror %s: %w", t.mirror, err)
+		return ofMirror(t.mirror, err)
 	}
 	t.a.printf("Created mirror %s\n", t.mirror)
 	return nil
@@ -203,7 +205,7 @@ func (t *mirrorTool) start(ctx context.Context, m *mirroradm.Client) error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("mirror %s: %w", t.mirror, err)
+		return ofMirror(t.mirror, err)
 	case len(started) == 0:
 		t.a.printf("No topic of the source that is not mirrored already matches yet; the patterns %s were saved to mirror %s for auto-discovery\n", bracketed(names), t.mirror)
 	case len(saved) > 0:
@@ -223,7 +225,7 @@ func (t *mirrorTool) stop(ctx context.Context, m *mirroradm.Client) error {
 		return failed
 	}
 	if err != nil {
-		return fmt.Errorf("mirror %s: %w", t.mirror, err)
+		return ofMirror(t.mirror, err)
 	}
 	if len(names) == 0 {
 		t.a.printf("No topic of mirror %s matches; the patterns %s were taken out of auto-discovery\n", t.mirror, bracketed(patterns))
@@ -248,7 +250,15 @@ func (t *mirrorTool) change(ctx context.Context, m *mirroradm.Client, done strin
 		return failed
 	}
 	if err != nil {
-		return fmt.Errorf("mirror %s: %w", t.mirror, err)
+		return ofMirror(t.mirror, err)
+	}
+	names = slices.DeleteFunc(names, func(n string) bool {
+		r, ok := rs.On(n)
+		return ok && r.Note != "" // there was nothing to do
+	})
+	if len(names) == 0 {
+		t.a.printf("No failed partitions found\n")
+		return nil
 	}
 	t.a.printf("%s mirroring of %d topic(s) in mirror %s: %s\n", done, len(names), t.mirror, bracketed(names))
 	return nil

@@ -28,6 +28,8 @@ type Range struct {
 	// that both sides hold has to be identical, and a record that one side lacks has to be one that compaction may remove
 	// there: a later record of its key is on that side, or it is a tombstone, or of an aborted transaction.
 	Compacted bool
+	// Nothing says why the range holds no offset; empty where it holds some, and where both logs are empty and end at the same offset.
+	Nothing string
 }
 
 // Difference is the first difference of a partition.
@@ -40,13 +42,28 @@ type Difference struct {
 	What string
 }
 
+// Batch tells a batch from others at its offset.
+type Batch struct {
+	Base   int64  `json:"base"`
+	Length int64  `json:"length"`
+	Epoch  int32  `json:"epoch"`
+	CRC    uint32 `json:"crc"`
+}
+
+// BatchOf is the Batch of b.
+func BatchOf(b record.Batch) Batch { return Batch{b.BaseOffset(), b.Len(), b.LeaderEpoch(), b.CRC()} }
+
 // Result is what came of a range.
 type Result struct {
 	Range
 	// Proven is the offset before which both sides are equal, in the chunks that were read.
 	Proven int64
-	// Batches, Records and Bytes were compared; records are counted where they are compared one by one.
+	// Batches, records (in them, or one by one) and bytes of batches were compared.
 	Batches, Records, Bytes int64
+	// Read is how many offsets were read on both sides, and Gone how many were to be and weren't, since retention took them on one side.
+	Read, Gone int64
+	// Last is the last batch that both sides hold alike, its Length 0 if there was none. As long as both hold it, all before it is what it was.
+	Last Batch
 	// Difference is nil if none was found.
 	Difference *Difference
 	// Err is why it could not be decided.
@@ -85,6 +102,7 @@ func Run(ctx context.Context, res *Result, from, to int64, source, destination L
 	dst := NewStream(ctx, "destination", destination, from, to)
 	defer src.Close()
 	defer dst.Close()
+	read, gone := res.Read, res.Gone
 	if res.Compacted {
 		o.records(ctx, res, from, src, dst)
 	} else {
@@ -92,6 +110,7 @@ func Run(ctx context.Context, res *Result, from, to int64, source, destination L
 	}
 	if res.Equal() {
 		res.Proven = to
+		res.Read = read + to - from - (res.Gone - gone)
 		o.report(res)
 	}
 }
@@ -109,6 +128,7 @@ func (o *Options) batches(res *Result, src, dst *Stream) {
 		b, errB := dst.Next()
 		if start := max(src.Start, dst.Start); start > res.Proven && (errA == nil || errors.Is(errA, ErrShrunk)) && (errB == nil || errors.Is(errB, ErrShrunk)) {
 			// Retention has removed what was to be compared next, on one side at least.
+			res.Gone += max(min(start, src.to)-res.Proven, 0)
 			res.Proven = min(start, res.To)
 			src.skipTo(start, a)
 			dst.skipTo(start, b)
@@ -130,7 +150,9 @@ func (o *Options) batches(res *Result, src, dst *Stream) {
 			return
 		}
 		res.Batches++
+		res.Records += int64(a.Count())
 		res.Bytes += int64(len(a))
+		res.Last = BatchOf(a)
 		res.Proven = min(a.NextOffset(), res.To)
 		if res.Batches%1024 == 0 {
 			o.report(res)

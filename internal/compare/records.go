@@ -165,10 +165,11 @@ func (o *Options) records(ctx context.Context, res *Result, from int64, src, dst
 // run compares up to the end of both streams; false if it ended before.
 func (c *recordCompare) run(ctx context.Context, from int64) bool {
 	res, to := c.res, c.src.to
-	for {
+	for steps := 1; ; steps++ {
 		err := errors.Join(c.src.fill(), c.dst.fill())
 		if start := max(c.src.Start, c.dst.Start); errors.Is(err, ErrShrunk) && start > from {
 			// Retention: what was open before the new start is not to be decided any more.
+			res.Gone += min(start, to) - from
 			res.Proven = min(start, to)
 			Run(ctx, res, start, to, c.src.log, c.dst.log, *c.o)
 			return false
@@ -189,7 +190,7 @@ func (c *recordCompare) run(ctx context.Context, from int64) bool {
 		if res.Difference != nil {
 			return false
 		}
-		if (res.Batches+res.Records)%4096 == 0 {
+		if steps%4096 == 0 {
 			c.o.report(res)
 		}
 	}
@@ -242,6 +243,7 @@ func (c *recordCompare) same(from, to int64) error {
 		}
 	}
 	c.res.Batches++
+	c.res.Records += int64(b.Count())
 	c.res.Bytes += int64(len(b))
 	c.res.Proven = min(b.NextOffset(), to)
 	c.src.batch, c.dst.batch = nil, nil

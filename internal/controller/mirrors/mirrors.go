@@ -275,7 +275,8 @@ func (c Commands) start(st *controller.State, mirror string, t mirrormsg.StartMi
 	case slices.Contains([]string{StateTopic, "__consumer_offsets", "__transaction_state", "__share_group_state", meta.TopicName}, t.TopicName):
 		return nil, api.Errorf(api.InvalidRequest, "topic %s is internal: each cluster has its own", t.TopicName)
 	case edit.excluded.Match(t.TopicName):
-		return nil, api.Errorf(api.InvalidRequest, "topic %s is excluded from mirror %s by mirror.topics.exclude", t.TopicName, mirror)
+		return nil, api.Errorf(api.InvalidRequest, "topic %s is excluded from mirror %s by %s in mirror.topics.exclude: take that out (milena mirrors configs %s --set mirror.topics.exclude=…)",
+			t.TopicName, mirror, edit.excluding(t.TopicName), mirror)
 	case !edit.included.Match(t.TopicName):
 		return nil, api.Errorf(api.InvalidRequest, "topic %s does not match mirror.topics.include of mirror %s", t.TopicName, mirror)
 	}

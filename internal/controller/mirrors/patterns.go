@@ -70,6 +70,16 @@ func (e *patternEdit) include(p string) { e.inc, e.exc = add(e.inc, p), drop(e.e
 // exclude adds a pattern to the exclude list and takes it from the include list.
 func (e *patternEdit) exclude(p string) { e.exc, e.inc = add(e.exc, p), drop(e.inc, p) }
 
+// excluding is the first exclude pattern that matches a topic.
+func (e *patternEdit) excluding(topic string) string {
+	for _, p := range e.exc {
+		if one, err := config.ParsePatterns(p); err == nil && one.Match(topic) {
+			return p
+		}
+	}
+	return ""
+}
+
 // includeTopic is include for the name of a topic, which need not be added where a pattern matches it already: topics that
 // were found by a pattern would else fill the list.
 func (e *patternEdit) includeTopic(name string) {
