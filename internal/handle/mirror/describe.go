@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 
 	"milena/internal/api"
 	"milena/internal/coord/mirrorstate"
@@ -180,6 +181,12 @@ func (h *Handlers) describePartitions(ctx context.Context, name string, parts []
 		out[i].PartitionIndex, out[i].StateValue = p.Partition, mirrormsg.Unknown.String()
 		keys[i] = mirrorstate.Key{Mirror: name, TopicID: p.Topic.ID, Partition: p.Partition}
 	}
+	// Both at once: a broker that hangs costs one time-out then, not two.
+	var offsets []mirrormsg.ReadMirrorOffsetsPartitionResult
+	var asked sync.WaitGroup
+	if req.IncludeMirrorLags {
+		asked.Go(func() { offsets = h.o.Cluster.ReadOffsets(ctx, name, parts, h.offsets) })
+	}
 	var failed error
 	if req.IncludeMirrorState || req.ClusterID != nil {
 		for i, st := range h.o.Cluster.ReadAll(ctx, name, keys) {
@@ -198,14 +205,13 @@ func (h *Handlers) describePartitions(ctx context.Context, name string, parts []
 			}
 		}
 	}
-	if req.IncludeMirrorLags {
-		for i, o := range h.o.Cluster.ReadOffsets(ctx, name, parts, h.offsets) {
-			dp := &out[i]
-			dp.SourceOffset, dp.SourceOffsetAgeMs, dp.DestinationOffset = o.SourceOffset, o.SourceOffsetAgeMs, o.DestinationOffset
-			dp.LastSourceOffset, dp.LastSourceOffsetAgeMs = o.LastSourceOffset, o.LastSourceOffsetAgeMs
-			if dp.ErrorMessage == nil {
-				dp.ErrorMessage = o.ErrorMessage
-			}
+	asked.Wait()
+	for i, o := range offsets {
+		dp := &out[i]
+		dp.SourceOffset, dp.SourceOffsetAgeMs, dp.DestinationOffset = o.SourceOffset, o.SourceOffsetAgeMs, o.DestinationOffset
+		dp.LastSourceOffset, dp.LastSourceOffsetAgeMs = o.LastSourceOffset, o.LastSourceOffsetAgeMs
+		if dp.ErrorMessage == nil {
+			dp.ErrorMessage = o.ErrorMessage
 		}
 	}
 	return out, failed
