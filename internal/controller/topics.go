@@ -119,18 +119,21 @@ func (s *State) planTopic(t NewTopic, room int) ([]meta.Record, TopicResult, *ap
 	if err := s.checkNewTopic(img, t); err != nil {
 		return nil, res, err
 	}
-	if res.ID.IsZero() {
-		id, err := s.NewID()
-		if err != nil {
-			return nil, res, api.Errorf(api.UnknownServerError, "%w", err)
-		}
+	rec := &meta.TopicRecord{TopicName: t.Name}
+	switch id, err := s.NewID(); {
+	case err != nil:
+		return nil, res, api.Errorf(api.UnknownServerError, "%w", err)
+	case res.ID.IsZero():
 		res.ID = id
+	case img.Feature(MirrorFeature) >= meta.UnalignedLevel:
+		rec.Incarnation = id
 	}
+	rec.TopicID = res.ID
 	assignments, err := s.assign(img, t, room)
 	if err != nil {
 		return nil, res, err
 	}
-	recs := []meta.Record{&meta.TopicRecord{TopicName: t.Name, TopicID: res.ID}}
+	recs := []meta.Record{rec}
 	for i, replicas := range assignments {
 		recs = append(recs, newPartition(img, res.ID, int32(i), replicas))
 	}

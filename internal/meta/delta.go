@@ -13,7 +13,7 @@ import (
 type Delta struct {
 	Prev, Next *Image
 	// Topics lists deleted, then created and changed topics. A topic deleted and created
-	// again under its name appears twice, by its two ids.
+	// again under its name appears twice, also if it has its id again.
 	Topics []TopicDelta
 	// Configs lists the resources of which an entry changed.
 	Configs []Resource
@@ -83,11 +83,20 @@ func (d *Draft) Delta() *Delta {
 	return out
 }
 
+// again reports whether next, which has the id of prev, was created after that was deleted.
+func again(prev, next *Topic) bool {
+	return !next.Incarnation.IsZero() && prev.Incarnation != next.Incarnation
+}
+
 func (out *Delta) addTopics(touched map[ids.UUID]map[int32]struct{}) {
 	for id, parts := range touched {
 		td := TopicDelta{Prev: out.Prev.TopicByID(id), Next: out.Next.TopicByID(id)}
 		if td.Prev == td.Next {
 			continue // created and deleted, or nothing visible yet
+		}
+		if td.Prev != nil && td.Next != nil && again(td.Prev, td.Next) {
+			out.Topics = append(out.Topics, TopicDelta{Prev: td.Prev})
+			td.Prev = nil
 		}
 		if td.Next != nil {
 			for _, p := range slices.Sorted(maps.Keys(parts)) {

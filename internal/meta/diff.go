@@ -26,6 +26,11 @@ func Diff(prev, next *Image) *Delta {
 				parts[int32(i)] = struct{}{}
 			}
 		}
+		if old != nil && again(old, t) {
+			for i := range t.Partitions {
+				parts[int32(i)] = struct{}{}
+			}
+		}
 		if old == nil || len(parts) > 0 || !old.sameMirror(t) {
 			touched[t.ID] = parts
 		}

@@ -306,7 +306,7 @@ func (d *Draft) createTopic(r *TopicRecord) error {
 	if f, ok := flatName(r.TopicName); ok {
 		d.work.flat.Set(f, r.TopicName)
 	}
-	d.own(&Topic{ID: r.TopicID, Name: r.TopicName, MirrorDesired: MirrorDesiredUnknown, MirrorChangeOffset: -1})
+	d.own(&Topic{ID: r.TopicID, Name: r.TopicName, Incarnation: r.Incarnation, MirrorDesired: MirrorDesiredUnknown, MirrorChangeOffset: -1})
 	return nil
 }
 

@@ -118,7 +118,7 @@ func (r *UnregisterBrokerRecord) walk(c *wire.Codec) {
 func (r *TopicRecord) walk(c *wire.Codec) {
 	c.String(&r.TopicName)
 	c.UUID(&r.TopicID)
-	c.Tags()
+	c.Tags(wire.Tag(tagIncarnation, !r.Incarnation.IsZero(), func(c *wire.Codec) { c.UUID(&r.Incarnation) }))
 }
 
 func (r *PartitionRecord) walk(c *wire.Codec) {
@@ -176,6 +176,9 @@ func (r *PartitionChangeRecord) walk(c *wire.Codec) {
 // tagUnaligned is a tagged field of Milena's own, far from Kafka's numbers: Kafka's tools skip it. It is written at mirror.version
 // UnalignedLevel only, so that no node of a release that doesn't know it is there.
 const tagUnaligned = 10_000
+
+// tagIncarnation is the same for TopicRecord.Incarnation.
+const tagIncarnation = 10_000
 
 func walkUnaligned(c *wire.Codec, u *Unaligned) {
 	c.Int32(&u.Replica)

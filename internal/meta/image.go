@@ -74,6 +74,9 @@ type configs struct {
 type Topic struct {
 	ID   ids.UUID
 	Name string
+	// Incarnation tells a topic from one that had its name and its id before: the mirror of a topic has its source's id each time it is
+	// created. It is zero for topics that got an id of their own, and for those made before mirror.version was UnalignedLevel.
+	Incarnation ids.UUID
 	// Partitions is indexed by partition number.
 	Partitions []*Partition
 	// MirrorName is the mirror the topic belongs to, empty for none.

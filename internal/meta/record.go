@@ -107,6 +107,8 @@ type UnregisterBrokerRecord struct {
 type TopicRecord struct {
 	TopicName string
 	TopicID   ids.UUID
+	// Incarnation is [Topic.Incarnation], a field of Milena's own.
+	Incarnation ids.UUID
 }
 
 // PartitionRecord creates a partition.

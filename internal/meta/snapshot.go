@@ -72,7 +72,7 @@ func (m *Image) yieldControllers(yield func(Record) bool) bool {
 
 func (m *Image) yieldTopics(yield func(Record) bool) bool {
 	for t := range m.Topics() {
-		if !yield(&TopicRecord{TopicName: t.Name, TopicID: t.ID}) {
+		if !yield(&TopicRecord{TopicName: t.Name, TopicID: t.ID, Incarnation: t.Incarnation}) {
 			return false
 		}
 		for i, p := range t.Partitions {

@@ -82,7 +82,7 @@ func (s *Service) Apply(d *meta.Delta) {
 	}
 	deleted := map[ids.UUID]bool{}
 	for _, t := range d.Topics {
-		if wasDeleted(t) {
+		if t.Deleted() {
 			deleted[t.Prev.ID] = true
 		}
 	}
@@ -93,19 +93,6 @@ func (s *Service) Apply(d *meta.Delta) {
 	for _, sh := range s.hosts.All() {
 		s.forget(sh, func(k Key) bool { return gone[k.Mirror] || deleted[k.TopicID] })
 	}
-}
-
-// wasDeleted reports whether a topic is gone that was there, though one of the same id may have come since.
-func wasDeleted(t meta.TopicDelta) bool {
-	if t.Prev == nil || t.Deleted() || t.Next.ID != t.Prev.ID {
-		return t.Prev != nil
-	}
-	for i, p := range t.Prev.Partitions {
-		if i >= len(t.Next.Partitions) || t.Next.Partitions[i].LeaderEpoch < p.LeaderEpoch {
-			return true
-		}
-	}
-	return false
 }
 
 func (s *Service) exists(mirror string) bool {

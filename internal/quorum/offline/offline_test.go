@@ -77,6 +77,7 @@ func TestNamesAreKafkas(t *testing.T) {
 	for _, name := range []string{"PARTITION_RECORD", "PARTITION_CHANGE_RECORD"} { // fields of Milena's own: docs/formats.md
 		want[name] = append(want[name], "unaligned", "replica", "offset")
 	}
+	want["TOPIC_RECORD"] = append(want["TOPIC_RECORD"], "incarnation")
 	for _, r := range []meta.Record{
 		&meta.RegisterBrokerRecord{}, &meta.UnregisterBrokerRecord{}, &meta.TopicRecord{}, &meta.PartitionRecord{}, &meta.ConfigRecord{},
 		meta.NewPartitionChange(ids.UUID{}, 0), &meta.RemoveTopicRecord{}, &meta.FeatureLevelRecord{}, &meta.ProducerIdsRecord{},
