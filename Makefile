@@ -25,8 +25,9 @@ lint: $(LINT)
 $(LINT):
 	GOBIN=$(CURDIR)/.cache/bin $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_V)
 
-sim: ## clusters in virtual time: SEEDS of the cores, a tenth as many of whole nodes, of mirrors and of pairs of nodes, from FROM on (make sim SEEDS=1000 FROM=1)
-	$(GO) test -tags synctests ./internal/sim -count=1 -timeout 0 -run 'TestCores|TestNodes|TestMirrors|TestPairs' -sim.seeds=$(SEEDS) -sim.from=$(FROM) \
+sim: ## clusters in virtual time: SEEDS of the cores, half as many of cores of mirrors, a tenth as many of whole nodes, of mirrors and of pairs of nodes, from FROM on (make sim SEEDS=1000 FROM=1)
+	$(GO) test -tags synctests ./internal/sim -count=1 -timeout 0 -run 'TestCores|TestMirrorCores|TestNodes|TestMirrors|TestPairs' -sim.seeds=$(SEEDS) -sim.from=$(FROM) \
+		-sim.mcseeds=$$(($(SEEDS) / 2)) -sim.mcfrom=$(FROM) \
 		-sim.nodeseeds=$$(($(SEEDS) / 10)) -sim.nodefrom=$(FROM) -sim.mirrorseeds=$$(($(SEEDS) / 10)) -sim.mirrorfrom=$(FROM) \
 		-sim.pairseeds=$$(($(SEEDS) / 10)) -sim.pairfrom=$(FROM)
 

@@ -10,7 +10,8 @@ bin=$(mktemp) || exit 1
 trap 'rm -f "$bin"' EXIT
 for m in ${MUTANTS:-$(find internal -name 'mutant_*.go' ! -name 'mutant_off.go' | sed 's/.*mutant_\(.*\)\.go/\1/' | sort -u)}; do
 	case $m in
-	ahead | clamp | elect | lag | lmelate | lmeskip | stale) run=TestMirrors count=-sim.mirrorseeds ;;
+	lag) run=TestMirrors count=-sim.mirrorseeds ;;
+	ahead | clamp | elect | lmelate | lmeskip | stale) run=TestMirrorCores count=-sim.mcseeds ;;
 	*) run=TestCores count=-sim.seeds ;;
 	esac
 	if ! ${GO:-go} test -c -tags "synctests mutant_$m" -o "$bin" ./internal/sim; then

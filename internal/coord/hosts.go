@@ -153,7 +153,7 @@ func (h *Hosts[M]) States() (loading, active, failed int) {
 	for _, s := range h.All() {
 		sv, err := s.serving()
 		switch {
-		case err == machine.ErrLoading:
+		case errors.Is(err, machine.ErrLoading):
 			loading++
 		case err != nil:
 			failed++

@@ -308,9 +308,7 @@ func (p *Partition) bump(ctx context.Context, least int32) error {
 			p.mgr.metrics.bumps.WithLabelValues(p.mirror).Inc()
 			return nil
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		if p.mgr.tasks.Wait(ctx, -1, changed) == WokenEnd {
 			return fmt.Errorf("raising the leader epoch above %d: %w", least, ctx.Err())
 		}
 	}
@@ -322,14 +320,11 @@ func (p *Partition) bumpSoon(least int32) {
 	if !p.bumping.CompareAndSwap(false, true) {
 		return
 	}
-	p.mgr.wg.Go(func() {
+	p.mgr.work.Go(func() {
 		defer p.bumping.Store(false)
 		if err := p.bump(p.ctx, least); err != nil && p.ctx.Err() == nil {
 			p.log.Warn("leader epoch could not be raised ahead of the source's", "error", err)
-			select {
-			case <-time.After(coordinatorBackoff): // the next batch would ask again at once
-			case <-p.ctx.Done():
-			}
+			p.mgr.tasks.Wait(p.ctx, coordinatorBackoff, nil) // the next batch would ask again at once
 		}
 	})
 }
@@ -439,18 +434,20 @@ const controlTimeout = 5 * time.Second
 
 // awaitCommitted waits until everything below end is committed.
 func (p *Partition) awaitCommitted(end int64) error {
-	done := make(chan error, 1)
+	done := make(chan struct{})
+	var failed error
 	_, epoch, _ := p.rep.Leader()
-	cancel := p.rep.AwaitHW(epoch, end, func(err error) { done <- err })
-	timer := time.NewTimer(controlTimeout)
-	defer timer.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-timer.C:
+	cancel := p.rep.AwaitHW(epoch, end, func(err error) {
+		failed = err
+		close(done)
+	})
+	switch p.mgr.tasks.Wait(p.ctx, controlTimeout, done) {
+	case WokenSignal:
+		return failed
+	case WokenTime:
 		cancel()
 		return api.Errorf(api.RequestTimedOut, "the records below offset %d were not committed in %s", end, controlTimeout)
-	case <-p.ctx.Done():
+	default:
 		cancel()
 		return p.ctx.Err()
 	}

@@ -97,7 +97,7 @@ func (mi *mirror) auditLoop() {
 	for mi.every(time.Now(), wait, nil) {
 		for mi.ctx.Err() == nil {
 			s := mi.set()
-			if s.AuditInterval <= 0 || s.AuditRate <= 0 {
+			if s.AuditInterval <= 0 || s.AuditRate <= 0 || mi.source.cl == nil {
 				break
 			}
 			p := mi.auditNext(s.AuditInterval)
@@ -223,7 +223,7 @@ func (mi *mirror) auditCompacts(ctx context.Context, p *Partition) (bool, error)
 	if log := p.rep.Log(); log != nil && log.Config().Compact {
 		return true, nil
 	}
-	rs, err := mi.source.adm.DescribeTopicConfigs(ctx, p.tp.topic)
+	rs, err := mi.source.link.DescribeTopicConfigs(ctx, p.tp.topic)
 	if err != nil {
 		return false, fmt.Errorf("asking the source for the configs of %s: %w", p.tp.topic, err)
 	}
@@ -282,12 +282,7 @@ func (mi *mirror) sourceLog(p *Partition, id ids.UUID) *compare.ClusterLog {
 	return &compare.ClusterLog{Client: mi.source.cl, Topic: p.tp.topic, ID: id, Partition: p.tp.partition, MaxBytes: size, Patience: mi.set().Client.RequestTimeout,
 		Metered: func(ctx context.Context, bytes int) error {
 			mi.mgr.metrics.auditBytes.WithLabelValues(mi.name).Add(float64(bytes))
-			timer := time.NewTimer(time.Duration(float64(bytes) / float64(max(mi.set().AuditRate, 1)) * float64(time.Second)))
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-			}
+			mi.mgr.tasks.Wait(ctx, time.Duration(float64(bytes)/float64(max(mi.set().AuditRate, 1))*float64(time.Second)), nil)
 			return ctx.Err()
 		}}
 }

@@ -35,7 +35,7 @@ func (m *Manager) CheckSource(ctx context.Context, mirror string, configs map[st
 func (s *Source) check(ctx context.Context) (string, int32, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.Topics = []kmsg.MetadataRequestTopic{}
-	resp, err := req.RequestWith(ctx, s.cl)
+	resp, err := req.RequestWith(ctx, s.link)
 	if err != nil {
 		return "", 0, api.Errorf(api.InvalidConfig, "it can't be reached: %v", err)
 	}

@@ -140,7 +140,7 @@ func (m *Manager) SetAside(rep *replica.Partition, to int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ctx.Err() == nil {
-		m.wg.Go(func() { m.clamp(rep, from) })
+		m.work.Go(func() { m.clamp(rep, from) })
 	}
 	return nil
 }
@@ -161,10 +161,7 @@ func (m *Manager) clamp(rep *replica.Partition, to int64) {
 			m.opts.Logger.Error("committed offsets above the cut could not be taken back", "topic", rep.Topic(), "partition", rep.Index(), "offset", to, "error", err)
 			return
 		}
-		select {
-		case <-m.ctx.Done():
-		case <-time.After(guardPause):
-		}
+		m.tasks.Wait(m.ctx, guardPause, nil)
 	}
 }
 
@@ -272,15 +269,9 @@ func batchAt(log *partlog.Log, off int64) (record.Batch, error) {
 const expireInterval = time.Minute
 
 func (m *Manager) expireLoop() {
-	t := time.NewTicker(expireInterval)
-	defer t.Stop()
-	for {
+	for m.ctx.Err() == nil {
 		m.cuts.expire(m.opts.CutRetention(), time.Now())
-		select {
-		case <-m.ctx.Done():
-			return
-		case <-t.C:
-		}
+		m.tasks.Wait(m.ctx, expireInterval, nil)
 	}
 }
 

@@ -3,8 +3,11 @@ package mirror
 import (
 	"context"
 	"fmt"
-	"sync"
+	"maps"
+	"slices"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/api"
 	"milena/internal/coord/mirrorstate"
@@ -14,13 +17,17 @@ import (
 	"milena/internal/peer"
 )
 
-// ClusterOptions configure a Cluster. All are required.
+// ClusterOptions configure a Cluster. All but Tasks and one of Dial and Call are required.
 type ClusterOptions struct {
 	NodeID int32
 	Image  func() *meta.Image
 	// Local are the states that this broker coordinates.
 	Local States
 	Dial  DialBroker
+	// Call, if not nil, asks another broker instead of a connection of Dial.
+	Call func(ctx context.Context, broker int32, req kmsg.Request) (kmsg.Response, error)
+	// Tasks, if not nil, run what goes on side by side, instead of goroutines.
+	Tasks Tasks
 	// Timeout bounds a request to another broker.
 	Timeout time.Duration
 }
@@ -30,6 +37,14 @@ type ClusterOptions struct {
 type Cluster struct {
 	o       ClusterOptions
 	brokers *brokers
+}
+
+// call sends a request to another broker.
+func (c *Cluster) call(ctx context.Context, broker int32, req kmsg.Request) (kmsg.Response, error) {
+	if c.o.Call != nil {
+		return c.o.Call(ctx, broker, req)
+	}
+	return c.brokers.call(ctx, broker, req)
 }
 
 // NewCluster returns a Cluster without connections.
@@ -105,7 +120,7 @@ func (c *Cluster) Write(ctx context.Context, w mirrorstate.Write) (mirrorstate.S
 func (c *Cluster) write(ctx context.Context, broker int32, req *mirrormsg.WriteMirrorStatesRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
-	resp, err := c.brokers.call(ctx, broker, req)
+	resp, err := c.call(ctx, broker, req)
 	if err != nil {
 		return notReached(broker, err)
 	}
@@ -152,7 +167,7 @@ func (c *Cluster) ReadAll(ctx context.Context, mirror string, keys []mirrorstate
 		}
 		byBroker[broker] = append(byBroker[broker], i)
 	}
-	each(byBroker, func(broker int32, at []int) {
+	c.each(byBroker, func(broker int32, at []int) {
 		if broker == c.o.NodeID {
 			for _, i := range at {
 				out[i].Status, out[i].Err = c.o.Local.Read(ctx, keys[i], -1)
@@ -171,12 +186,12 @@ func (c *Cluster) ReadAll(ctx context.Context, mirror string, keys []mirrorstate
 }
 
 // each runs fn for all brokers side by side.
-func each(byBroker map[int32][]int, fn func(broker int32, at []int)) {
-	var wg sync.WaitGroup
-	for broker, at := range byBroker {
-		wg.Go(func() { fn(broker, at) })
+func (c *Cluster) each(byBroker map[int32][]int, fn func(broker int32, at []int)) {
+	asking := crew{tasks: c.o.Tasks}
+	for _, broker := range slices.Sorted(maps.Keys(byBroker)) {
+		asking.Go(func() { fn(broker, byBroker[broker]) })
 	}
-	wg.Wait()
+	asking.Wait()
 }
 
 // readFrom asks the broker for the statuses of a mirror's partitions, and returns them in the order asked for.
@@ -206,7 +221,7 @@ func (c *Cluster) readFrom(ctx context.Context, img *meta.Image, broker int32, m
 	if len(req.Topics) == 0 {
 		return out
 	}
-	resp, err := c.brokers.call(ctx, broker, req)
+	resp, err := c.call(ctx, broker, req)
 	if err != nil {
 		err = notReached(broker, err)
 	} else if r := resp.(*mirrormsg.ReadMirrorStatesResponse); r.ErrorCode != 0 {
@@ -252,7 +267,7 @@ func (c *Cluster) ReadOffsets(ctx context.Context, mirror string, parts []Partit
 			byBroker[leader] = append(byBroker[leader], i)
 		}
 	}
-	each(byBroker, func(broker int32, at []int) {
+	c.each(byBroker, func(broker int32, at []int) {
 		if broker == c.o.NodeID {
 			for _, i := range at {
 				out[i] = here(parts[i].Topic.Name, parts[i].Partition)
@@ -270,7 +285,7 @@ func (c *Cluster) ReadOffsets(ctx context.Context, mirror string, parts []Partit
 			last := &req.Topics[len(req.Topics)-1]
 			last.Partitions = append(last.Partitions, parts[i].Partition)
 		}
-		resp, err := c.brokers.call(ctx, broker, req)
+		resp, err := c.call(ctx, broker, req)
 		if err != nil {
 			msg := notReached(broker, err).Error()
 			for _, i := range at {
@@ -299,7 +314,7 @@ type PartitionOf struct {
 func (c *Cluster) ClampOffsets(ctx context.Context, broker int32, topic string, id ids.UUID, partition int32, end int64, epoch int32) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
-	resp, err := c.brokers.call(ctx, broker, &mirrormsg.ClampGroupOffsetsRequest{TopicName: topic, TopicID: id, PartitionIndex: partition, EndOffset: end, LeaderEpoch: epoch})
+	resp, err := c.call(ctx, broker, &mirrormsg.ClampGroupOffsetsRequest{TopicName: topic, TopicID: id, PartitionIndex: partition, EndOffset: end, LeaderEpoch: epoch})
 	if err != nil {
 		return nil, notReached(broker, err)
 	}

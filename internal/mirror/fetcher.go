@@ -14,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"milena/internal/api"
-	"milena/internal/peer"
 )
 
 // idleFetcher is how long a fetcher without partitions keeps its connection.
@@ -53,7 +52,7 @@ type fetcher struct {
 	wake    chan struct{}
 
 	// owned by run
-	conn    *peer.Conn
+	conn    BrokerLink
 	session session
 	flight  *flight // nil: nothing is under way
 	line    line
@@ -100,7 +99,8 @@ func (f *fetcher) live() []*target {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := make([]*target, 0, len(f.targets))
-	for k, t := range f.targets {
+	for _, k := range slices.SortedFunc(maps.Keys(f.targets), tp.compare) {
+		t := f.targets[k]
 		if k.shard(n) != f.shard {
 			t.finish(outcome{kind: outcomeMoved})
 		}
@@ -205,30 +205,18 @@ func (f *fetcher) followLeaders(ctx context.Context, targets []*target, within t
 
 // sleep waits for d; true if it was poked.
 func (f *fetcher) sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-f.wake:
-		return true
-	case <-timer.C:
-		return false
-	}
+	return f.m.mgr.tasks.Wait(ctx, d, f.wake) == WokenSignal
 }
 
 func (f *fetcher) connect(ctx context.Context) error {
 	if f.conn != nil {
 		return nil
 	}
-	s := f.m.set()
-	conn, err := peer.Dial(ctx, peer.Options{
-		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return s.Client.Dial(ctx, f.m.dial, network, addr)
-		},
-		Addr: f.addr, SASL: s.Client.SASL, ClientID: "MirrorReplica", RequestTimeout: s.SocketTimeout + s.FetchWait,
-		Logger: f.log, Pool: f.m.mgr.pool,
-	})
+	connect := f.m.dialBroker
+	if l := f.m.mgr.opts.Links; l != nil {
+		connect = l.Broker
+	}
+	conn, err := connect(ctx, f.m.set(), f.addr)
 	if err != nil {
 		return err
 	}
@@ -260,7 +248,7 @@ func (mi *mirror) dial(ctx context.Context, network, addr string) (net.Conn, err
 
 // verify makes sure that behind the address there still is the source: another cluster's answers would have our log cut
 // (spec 8.24).
-func (f *fetcher) verify(ctx context.Context, conn *peer.Conn) error {
+func (f *fetcher) verify(ctx context.Context, conn BrokerLink) error {
 	req := kmsg.NewPtrMetadataRequest()
 	req.Topics = []kmsg.MetadataRequestTopic{}
 	resp, err := conn.Call(ctx, req)

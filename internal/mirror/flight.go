@@ -13,7 +13,7 @@ import (
 
 // flight is a fetch request whose answer is to come.
 type flight struct {
-	pending *peer.Pending
+	pending Answer
 	asks    []ask
 	version int16
 	// fresh is set where the request opens a session.
@@ -111,12 +111,8 @@ func (f *fetcher) sendHolding(ctx context.Context, fl *flight, s *Settings, targ
 	}
 	f.session.request(&req, fl.asks)
 	fl.fresh = req.SessionEpoch <= 0
-	body, err := fetchwire.AppendRequest(nil, &req, fl.version)
-	if err != nil {
-		return err
-	}
 	fl.sent = time.Now()
-	fl.pending, err = f.conn.SendPooled(ctx, int16(api.Fetch), fl.version, body)
+	fl.pending, err = f.conn.Fetch(ctx, fl.version, &req)
 	return err
 }
 

@@ -10,7 +10,7 @@ import (
 // Intervals are dynamic configs: one that is made shorter ends a wait by the old one, of the group sync, the refresh and the audit.
 func TestIntervalChangesWhileItIsWaitedFor(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		mi := &mirror{}
+		mi := &mirror{mgr: &Manager{tasks: goroutines{}}}
 		mi.ctx, mi.stop = context.WithCancel(t.Context())
 		defer mi.stop()
 		var interval atomic.Int64

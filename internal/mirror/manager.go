@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/semaphore"
 
@@ -46,7 +46,7 @@ type Options struct {
 	States     *Cluster
 	Controller Controller
 	// Local is an admin client on this cluster.
-	Local *kadm.Client
+	Local LocalAdmin
 	// ClampOffsets takes committed offsets of a partition beyond end back to it and returns their groups (spec D8).
 	ClampOffsets func(ctx context.Context, topic string, id ids.UUID, partition int32, end int64, epoch int32) ([]string, error)
 	FS           disk.FS
@@ -55,6 +55,8 @@ type Options struct {
 	// CutRetention is mirror.cut.retention.*; asked each time, since it is dynamic. nil: everything is kept.
 	CutRetention func() CutRetention
 	Dial         client.Dialer // nil: the system's
+	Links        Links         // nil: over the network, by Dial
+	Tasks        Tasks         // nil: goroutines
 	Retry        Retry
 	// RefreshInterval is mirror.metadata.refresh.interval.ms; asked each time, since it is dynamic.
 	RefreshInterval func() time.Duration
@@ -74,7 +76,8 @@ type Manager struct {
 	opts        Options
 	ctx         context.Context
 	stop        context.CancelFunc
-	wg          sync.WaitGroup
+	tasks       Tasks
+	work        crew
 	pool        *wire.Pool
 	memory      *semaphore.Weighted
 	held        atomic.Int64 // of memory
@@ -96,7 +99,7 @@ func New(o Options) (*Manager, error) {
 	if o.ReadOnly == 0 {
 		o.ReadOnly = api.PolicyViolation
 	}
-	m := &Manager{opts: o, pool: &wire.Pool{}, memoryLimit: max(o.FetchMemory, 1<<20), mirrors: map[string]*mirror{}, broken: map[string]error{}, parts: map[tp]*Partition{}}
+	m := &Manager{opts: o, tasks: orGoroutines(o.Tasks), work: crew{tasks: o.Tasks}, pool: &wire.Pool{}, memoryLimit: max(o.FetchMemory, 1<<20), mirrors: map[string]*mirror{}, broken: map[string]error{}, parts: map[tp]*Partition{}}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	m.memory = semaphore.NewWeighted(m.memoryLimit)
 	m.image.Store(meta.Empty(o.ClusterID))
@@ -113,7 +116,7 @@ func New(o Options) (*Manager, error) {
 		return nil, err
 	}
 	if o.CutRetention != nil {
-		m.wg.Go(m.expireLoop)
+		m.work.Go(m.expireLoop)
 	}
 	return m, nil
 }
@@ -132,7 +135,7 @@ func (m *Manager) Close() {
 	for _, mi := range mirrors {
 		mi.close()
 	}
-	m.wg.Wait()
+	m.work.Wait()
 }
 
 // Gate is the append gate of a partition (spec 7.10), for replica.Manager.SetGateFactory; nil for a topic in no mirror.
@@ -181,12 +184,17 @@ func (m *Manager) partitions(match func(*Partition) bool) []*Partition {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []*Partition
-	for _, p := range m.parts {
+	for _, p := range m.ordered() {
 		if match(p) {
 			out = append(out, p)
 		}
 	}
 	return out
+}
+
+// ordered are the partitions led here in the order of their names. mu is held.
+func (m *Manager) ordered() []*Partition {
+	return slices.SortedFunc(maps.Values(m.parts), func(a, b *Partition) int { return a.tp.compare(b.tp) })
 }
 
 // fetchers is how many there are for each mirror and source broker.
@@ -253,7 +261,7 @@ func (m *Manager) refreshChanged(d *meta.Delta) {
 		}
 	}
 	if all {
-		for _, p := range m.parts {
+		for _, p := range m.ordered() {
 			p.kick() // its coordinator may be another one now
 		}
 	}
@@ -386,14 +394,14 @@ func (m *Manager) owns(name string) bool {
 func (m *Manager) bumpEpochs(ctx context.Context, least map[tp]int32) error {
 	req := &mirrormsg.BumpLeaderEpochsRequest{}
 	at := map[string]int{}
-	for k, epoch := range least {
+	for _, k := range slices.SortedFunc(maps.Keys(least), tp.compare) {
 		i, ok := at[k.topic]
 		if !ok {
 			i = len(req.Topics)
 			at[k.topic] = i
 			req.Topics = append(req.Topics, mirrormsg.BumpLeaderEpochsTopic{TopicName: k.topic})
 		}
-		req.Topics[i].Partitions = append(req.Topics[i].Partitions, mirrormsg.BumpLeaderEpochsPartition{PartitionIndex: k.partition, MinLeaderEpoch: epoch})
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, mirrormsg.BumpLeaderEpochsPartition{PartitionIndex: k.partition, MinLeaderEpoch: least[k]})
 	}
 	resp, err := m.opts.Controller.Call(ctx, req)
 	if err != nil {

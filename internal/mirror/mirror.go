@@ -21,7 +21,7 @@ type mirror struct {
 	log    *slog.Logger
 	ctx    context.Context
 	stop   context.CancelFunc
-	wg     sync.WaitGroup
+	work   crew
 	source *Source
 
 	own      map[string]string // its configs; replaced under the manager's mu
@@ -64,17 +64,17 @@ func newMirror(m *Manager, name string, own map[string]string) (*mirror, error) 
 	if err != nil {
 		return nil, err
 	}
-	src, err := OpenSource(s, m.opts.Dial, fmt.Sprintf("mirror-src-admin-%s-%d", name, m.opts.NodeID))
+	src, err := openSource(s, m.opts.Dial, m.opts.Links, m.opts.Tasks, fmt.Sprintf("mirror-src-admin-%s-%d", name, m.opts.NodeID))
 	if err != nil {
 		return nil, err
 	}
-	mi := &mirror{mgr: m, name: name, log: m.opts.Logger.With("mirror", name), source: src, own: maps.Clone(own),
+	mi := &mirror{mgr: m, name: name, work: crew{tasks: m.opts.Tasks}, log: m.opts.Logger.With("mirror", name), source: src, own: maps.Clone(own),
 		wake: make(chan struct{}, 1), fetchers: map[fetcherKey]*fetcher{}, synced: map[string]int64{}, missing: map[string]int{}}
 	mi.ctx, mi.stop = context.WithCancel(m.ctx)
 	mi.settings.Store(s)
-	mi.wg.Go(mi.refreshLoop)
-	mi.wg.Go(mi.groupsLoop)
-	mi.wg.Go(mi.auditLoop)
+	mi.work.Go(mi.refreshLoop)
+	mi.work.Go(mi.groupsLoop)
+	mi.work.Go(mi.auditLoop)
 	return mi, nil
 }
 
@@ -86,7 +86,7 @@ func (mi *mirror) close() {
 	fetchers := slices.Collect(maps.Values(mi.fetchers))
 	mi.mu.Unlock()
 	mi.source.Close()
-	mi.wg.Wait()
+	mi.work.Wait()
 	for _, f := range fetchers {
 		f.letGo()
 	}
@@ -125,7 +125,7 @@ func (mi *mirror) fetch(addr string, t *target) {
 		f = newFetcher(mi, k)
 		mi.fetchers[k] = f
 		f.add(t)
-		mi.wg.Go(func() {
+		mi.work.Go(func() {
 			f.run(mi.ctx)
 			mi.mu.Lock()
 			if mi.fetchers[k] == f {
@@ -198,9 +198,7 @@ func (mi *mirror) awaitConfigs(ctx context.Context, want map[string]map[string]s
 		if applied(mi.mgr.image.Load(), want) {
 			return nil
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		if mi.mgr.tasks.Wait(ctx, -1, changed) == WokenEnd {
 			return ctx.Err()
 		}
 	}

@@ -30,7 +30,7 @@ type Partition struct {
 	// before is the Partition that had this replica until now; it is let finish first. Owned by the driving goroutine.
 	before *Partition
 	// drivers counts driving goroutines: at most one.
-	drivers sync.WaitGroup
+	drivers crew
 
 	// actual is the state the append gate goes by: what the coordinator has acknowledged, UNKNOWN before it was read.
 	actual atomic.Int32
@@ -43,11 +43,11 @@ type Partition struct {
 	audit   audit
 
 	mu      sync.Mutex
-	running bool  // a goroutine is driving
-	again   bool  // something changed since it last looked
-	reread  bool  // the coordinator has a newer state
-	fatal   error // the mirroring has to end, whatever the state: the source topic or cluster is gone
-	timer   *time.Timer
+	running bool                    // a goroutine is driving
+	again   bool                    // something changed since it last looked
+	reread  bool                    // the coordinator has a newer state
+	fatal   error                   // the mirroring has to end, whatever the state: the source topic or cluster is gone
+	timer   func()                  // stops the kick that is to come; nil if none was ever to
 	wishes  int                     // counts changed wishes
 	working context.CancelCauseFunc // ends what the driver asks of the source; nil if it asks nothing
 
@@ -74,7 +74,7 @@ type Partition struct {
 func newPartition(m *Manager, mirror string, t *meta.Topic, index int32, rep *replica.Partition, before *Partition) *Partition {
 	p := &Partition{
 		mgr: m, mirror: mirror, key: mirrorstate.Key{Mirror: mirror, TopicID: t.ID, Partition: index}, tp: tp{t.Name, index}, rep: rep,
-		log: m.opts.Logger.With("mirror", mirror, "topic", t.Name, "partition", index), before: before, fenced: -1, clampTo: -1,
+		log: m.opts.Logger.With("mirror", mirror, "topic", t.Name, "partition", index), before: before, fenced: -1, clampTo: -1, drivers: crew{tasks: m.opts.Tasks},
 	}
 	p.ctx, p.stop = context.WithCancel(m.ctx)
 	p.actual.Store(int32(mirrormsg.Unknown))
@@ -101,8 +101,8 @@ func (p *Partition) kickLocked() {
 		return
 	}
 	p.running = true
-	p.drivers.Add(1)
-	p.mgr.wg.Go(p.drive)
+	p.drivers.add()
+	p.mgr.work.Go(p.drive)
 }
 
 // kickIn kicks after d, replacing an earlier timer: each step that waits for time to pass sets its own.
@@ -110,10 +110,10 @@ func (p *Partition) kickIn(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.timer != nil {
-		p.timer.Stop()
+		p.timer()
 	}
 	if p.ctx.Err() == nil {
-		p.timer = time.AfterFunc(d, p.kick)
+		p.timer = p.mgr.tasks.AfterFunc(d, p.kick)
 	}
 }
 
@@ -172,7 +172,7 @@ func (p *Partition) end() {
 	p.stop()
 	p.mu.Lock()
 	if p.timer != nil {
-		p.timer.Stop()
+		p.timer()
 	}
 	p.mu.Unlock()
 	p.unfetch() // a driver under way adds no other target once ctx has ended
@@ -180,7 +180,7 @@ func (p *Partition) end() {
 
 // drive takes steps until there is nothing to do.
 func (p *Partition) drive() {
-	defer p.drivers.Done()
+	defer p.drivers.done()
 	if p.before != nil {
 		p.before.drivers.Wait()
 		p.before = nil
@@ -345,7 +345,8 @@ func retryState(previous mirrormsg.State) mirrormsg.State {
 // Retry is the schedule of FAILED partitions (spec 7.6).
 type Retry struct {
 	Initial, Max time.Duration
-	MaxAttempts  int // 0: no automatic retries
+	MaxAttempts  int            // 0: no automatic retries
+	Random       func() float64 // from 0 to 1; nil: the process's
 }
 
 // delay is exponential with base 2 and 20 % jitter; attempt counts from 1.
@@ -356,8 +357,11 @@ func (r Retry) delay(attempt int16) time.Duration {
 			break
 		}
 	}
-	d = min(d, r.Max)
-	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+	random := r.Random
+	if random == nil {
+		random = rand.Float64
+	}
+	return time.Duration(float64(min(d, r.Max)) * (0.8 + 0.4*random()))
 }
 
 // onOutcome acts on why the fetcher let go of the partition, which is MIRRORING.

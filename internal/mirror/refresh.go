@@ -85,15 +85,12 @@ func (mi *mirror) every(began time.Time, interval func() time.Duration, wake <-c
 		if left <= 0 {
 			return mi.ctx.Err() == nil
 		}
-		timer := time.NewTimer(min(left, noticed))
-		select {
-		case <-mi.ctx.Done():
-			timer.Stop()
+		switch mi.mgr.tasks.Wait(mi.ctx, min(left, noticed), wake) {
+		case WokenEnd:
 			return false
-		case <-wake:
-			timer.Stop()
+		case WokenSignal:
 			return true
-		case <-timer.C:
+		case WokenTime:
 		}
 	}
 }

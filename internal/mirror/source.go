@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"golang.org/x/sync/singleflight"
 
 	"milena/internal/api"
 	"milena/internal/client"
@@ -32,15 +32,15 @@ type Source struct {
 	// clusterID is the cluster id that the source must have; nothing is taken from another.
 	clusterID string
 	// points are the numbers of mirror requests where the source doesn't offer Milena's own.
-	points  api.CodePoints
-	cl      *kgo.Client
-	adm     *kadm.Client
-	ctx     context.Context
-	stop    context.CancelFunc
-	wg      sync.WaitGroup
-	flights singleflight.Group // the same question, asked by many partitions at once
+	points api.CodePoints
+	cl     *kgo.Client // nil where Options.Links reach the source
+	link   ClusterLink
+	ctx    context.Context
+	stop   context.CancelFunc
+	work   crew
 
-	mu         sync.Mutex // guards the fields below; not held across a request
+	mu         sync.Mutex             // guards the fields below; not held across a request
+	flights    map[string]*flightCall // the same question, asked by many partitions at once
 	leaders    map[string]map[int32]Leader
 	gathering  *refreshCall // the topics that the next refresh asks for; nil if there are none
 	refreshing bool
@@ -52,6 +52,10 @@ type Source struct {
 type tp struct {
 	topic     string
 	partition int32
+}
+
+func (t tp) compare(o tp) int {
+	return cmp.Or(strings.Compare(t.topic, o.topic), cmp.Compare(t.partition, o.partition))
 }
 
 func (t tp) String() string { return t.topic + "-" + strconv.Itoa(int(t.partition)) }
@@ -90,15 +94,30 @@ func checkClusterID(got *string, want string) error {
 
 // OpenSource returns a Source; nothing is dialled before the first request.
 func OpenSource(s *Settings, dial client.Dialer, clientID string) (*Source, error) {
-	opts := append(s.Client.KgoOpts(dial), kgo.ClientID(clientID), kgo.MetadataMinAge(100*time.Millisecond),
-		kgo.RetryTimeout(s.Client.RequestTimeout), client.OwnSoftware())
-	cl, err := kgo.NewClient(opts...)
+	return openSource(s, dial, nil, nil, clientID)
+}
+
+// openSource is OpenSource with links and tasks other than the network and goroutines, if they aren't nil.
+func openSource(s *Settings, dial client.Dialer, links Links, tasks Tasks, clientID string) (*Source, error) {
+	src := &Source{conf: s.Client, clusterID: s.SourceClusterID, points: s.SourcePoints, work: crew{tasks: tasks}, flights: map[string]*flightCall{},
+		leaders: map[string]map[int32]Leader{}, strength: map[string]mirrors.Strength{}, left: map[string][]string{}}
+	var err error
+	if links != nil {
+		src.link, err = links.Cluster(s, clientID)
+	} else if src.cl, err = newClient(s, dial, clientID); err == nil {
+		src.link = kafkaCluster{kadm.NewClient(src.cl), src.cl}
+	}
 	if err != nil {
 		return nil, err
 	}
-	src := &Source{conf: s.Client, clusterID: s.SourceClusterID, points: s.SourcePoints, cl: cl, adm: kadm.NewClient(cl), leaders: map[string]map[int32]Leader{}, strength: map[string]mirrors.Strength{}, left: map[string][]string{}}
 	src.ctx, src.stop = context.WithCancel(context.Background())
 	return src, nil
+}
+
+func newClient(s *Settings, dial client.Dialer, clientID string) (*kgo.Client, error) {
+	opts := append(s.Client.KgoOpts(dial), kgo.ClientID(clientID), kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.RetryTimeout(s.Client.RequestTimeout), client.OwnSoftware())
+	return kgo.NewClient(opts...)
 }
 
 // Close closes the connections to the source and waits for what is under way.
@@ -106,42 +125,59 @@ func (s *Source) Close() {
 	s.mu.Lock()
 	s.stop()
 	s.mu.Unlock()
-	s.cl.Close()
-	s.wg.Wait()
+	s.link.Close()
+	s.work.Wait()
 }
 
 // Verify asks the source who it is; errSourceIdentity is in the error if it is another cluster than the mirror's.
 func (s *Source) Verify(ctx context.Context) error {
 	req := kmsg.NewPtrMetadataRequest()
 	req.Topics = []kmsg.MetadataRequestTopic{}
-	resp, err := req.RequestWith(ctx, s.cl)
+	resp, err := req.RequestWith(ctx, s.link)
 	if err != nil {
 		return err
 	}
 	return checkClusterID(resp.ClusterID, s.clusterID)
 }
 
+// flightCall is a question under way.
+type flightCall struct {
+	done chan struct{}
+	val  any
+	err  error
+}
+
 // once runs fn, or waits for the one that runs under the same key already. fn's context outlives the caller's, for the others.
 func (s *Source) once(ctx context.Context, key string, fn func(context.Context) (any, error)) (any, error) {
-	ch := s.flights.DoChan(key, func() (any, error) {
-		s.mu.Lock()
-		if err := s.ctx.Err(); err != nil {
-			s.mu.Unlock()
-			return nil, err
-		}
-		s.wg.Add(1) // under the lock: not after Close began to wait
+	s.mu.Lock()
+	if err := s.ctx.Err(); err != nil {
 		s.mu.Unlock()
-		defer s.wg.Done()
-		ctx, cancel := context.WithTimeout(s.ctx, s.conf.RequestTimeout)
-		defer cancel()
-		return fn(ctx)
-	})
-	select {
-	case r := <-ch:
-		return r.Val, r.Err
-	case <-ctx.Done():
+		return nil, err
+	}
+	c := s.flights[key]
+	if c == nil {
+		c = &flightCall{done: make(chan struct{})}
+		s.flights[key] = c
+		s.work.Go(func() { // under the lock: not after Close began to wait
+			ctx, cancel := context.WithTimeout(s.ctx, s.conf.RequestTimeout)
+			defer cancel()
+			c.val, c.err = fn(ctx)
+			s.mu.Lock()
+			delete(s.flights, key)
+			s.mu.Unlock()
+			close(c.done)
+		})
+	}
+	s.mu.Unlock()
+	if !s.await(ctx, c.done) {
 		return nil, ctx.Err()
 	}
+	return c.val, c.err
+}
+
+// await waits until done is closed; false if ctx has ended before.
+func (s *Source) await(ctx context.Context, done <-chan struct{}) bool {
+	return orGoroutines(s.work.tasks).Wait(ctx, -1, done) == WokenSignal
 }
 
 // Leader is what the last refresh said of a partition.
@@ -196,12 +232,10 @@ func (s *Source) Refresh(ctx context.Context, topics []string) (map[string]*Sour
 	}
 	if !s.refreshing {
 		s.refreshing = true
-		s.wg.Go(s.refresh)
+		s.work.Go(s.refresh)
 	}
 	s.mu.Unlock()
-	select {
-	case <-c.done:
-	case <-ctx.Done():
+	if !s.await(ctx, c.done) {
 		return nil, ctx.Err()
 	}
 	if c.err != nil {
@@ -248,7 +282,7 @@ func (s *Source) metadata(ctx context.Context, topics []string) (map[string]*Sou
 			rt.Topic = kmsg.StringPtr(t)
 			req.Topics = append(req.Topics, rt)
 		}
-		resp, err := req.RequestWith(ctx, s.cl)
+		resp, err := req.RequestWith(ctx, s.link)
 		if err != nil {
 			return nil, err
 		}
@@ -302,7 +336,7 @@ func (s *Source) take(resp *kmsg.MetadataResponse, asked []string, found map[str
 // List returns all topics of the source that are not internal.
 func (s *Source) List(ctx context.Context) ([]SourceTopic, error) {
 	req := kmsg.NewPtrMetadataRequest() // null topics: all
-	resp, err := req.RequestWith(ctx, s.cl)
+	resp, err := req.RequestWith(ctx, s.link)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +360,7 @@ func (s *Source) TopicConfigs(ctx context.Context, topics []string) (map[string]
 	out := make(map[string]map[string]string, len(topics))
 	var errs []error
 	for chunk := range slices.Chunk(topics, refreshBatch) {
-		rs, err := s.adm.DescribeTopicConfigs(ctx, chunk...)
+		rs, err := s.link.DescribeTopicConfigs(ctx, chunk...)
 		if err != nil { // of some of the source's brokers, at least
 			errs = append(errs, err)
 		}
@@ -379,7 +413,7 @@ type GroupOffset struct {
 
 // Groups lists the groups of the source that commit offsets, by name.
 func (s *Source) Groups(ctx context.Context) ([]string, error) {
-	gs, err := s.adm.ListGroups(ctx)
+	gs, err := s.link.ListGroups(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -398,7 +432,7 @@ func (s *Source) GroupOffsets(ctx context.Context, groups []string) (map[string]
 	out := map[string][]GroupOffset{}
 	var errs []error
 	for chunk := range slices.Chunk(groups, refreshBatch) {
-		for g, r := range s.adm.FetchManyOffsets(ctx, chunk...) {
+		for g, r := range s.link.FetchManyOffsets(ctx, chunk...) {
 			err := r.Err
 			offsets := []GroupOffset{}
 			for _, o := range r.Fetched.Sorted() {
@@ -425,7 +459,7 @@ type offered struct {
 }
 
 func (s *Source) apis(ctx context.Context) (map[int16]offered, error) {
-	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, s.cl)
+	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, s.link)
 	if err != nil {
 		return nil, err
 	}
@@ -471,7 +505,7 @@ type numbered struct {
 func (r numbered) Key() int16 { return r.key }
 
 func (s *Source) ask(ctx context.Context, points api.CodePoints, req kmsg.Request) (kmsg.Response, error) {
-	return s.cl.Request(ctx, numbered{req, points.WireKey(api.Key(req.Key()))})
+	return s.link.Request(ctx, numbered{req, points.WireKey(api.Key(req.Key()))})
 }
 
 // mirrorsHere are the mirrors of the source whose own source is a cluster, and the numbers to ask for more.

@@ -129,7 +129,7 @@ func (c *Cluster) Notes(ctx context.Context, mirror string, here func(mirror str
 	case owner == c.o.NodeID:
 		return here(mirror), nil
 	}
-	resp, err := c.brokers.call(ctx, owner, &mirrormsg.ReadMirrorOffsetsRequest{MirrorName: mirror})
+	resp, err := c.call(ctx, owner, &mirrormsg.ReadMirrorOffsetsRequest{MirrorName: mirror})
 	if err != nil {
 		return Notes{}, notReached(owner, err)
 	}

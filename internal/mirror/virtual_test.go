@@ -339,7 +339,7 @@ func (d *destination) fetch(p *Partition) *target {
 func (d *destination) close() {
 	d.mgr.stop()
 	d.mi.stop()
-	d.mi.wg.Wait()
+	d.mi.work.Wait()
 	for _, p := range d.parts {
 		p.end()
 	}

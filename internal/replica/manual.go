@@ -29,6 +29,16 @@ func (m *Manager) TakeAlter() (req *kmsg.AlterPartitionRequest, answered func(*k
 	}
 }
 
+// CutSelves cuts the partitions that this broker was chosen to lead though they have given up records that it holds, and returns the
+// AlterPartition request that says so, nil if there are none. The answer is of no interest: the metadata say what came of it.
+func (m *Manager) CutSelves() *kmsg.AlterPartitionRequest {
+	_, list := m.selves.cut(m)
+	if len(list) == 0 {
+		return nil
+	}
+	return m.alterRequest(list)
+}
+
 // ShrinkISRs proposes what the followers' lag asks for now, partition by partition in order.
 func (m *Manager) ShrinkISRs(now time.Time) {
 	for _, p := range m.ordered() {

@@ -132,6 +132,15 @@ func (a *selfAligner) run(ctx context.Context, m *Manager) {
 
 // step cuts what is to be cut, tells the controller, and returns how much there was: the metadata say later what came of it.
 func (a *selfAligner) step(ctx context.Context, m *Manager) int {
+	due, list := a.cut(m)
+	if len(list) > 0 {
+		m.alterPartitions(ctx, list)
+	}
+	return due
+}
+
+// cut cuts what is to be cut, and returns how much there was, and what to tell the controller.
+func (a *selfAligner) cut(m *Manager) (due int, list []proposing) {
 	a.mu.Lock()
 	parts := make([]*Partition, 0, len(a.parts))
 	for p := range a.parts {
@@ -144,7 +153,6 @@ func (a *selfAligner) step(ctx context.Context, m *Manager) int {
 	aside := a.aside
 	a.mu.Unlock()
 	slices.SortFunc(parts, byName)
-	var list []proposing
 	for _, p := range parts {
 		switch pr, err := p.cutSelf(aside); {
 		case err != nil:
@@ -153,10 +161,7 @@ func (a *selfAligner) step(ctx context.Context, m *Manager) int {
 			list = append(list, proposing{p, pr})
 		}
 	}
-	if len(list) > 0 {
-		m.alterPartitions(ctx, list)
-	}
-	return len(parts)
+	return len(parts), list
 }
 
 // errNotChosen says that another was chosen to lead, or that the log needn't be cut any more.

@@ -54,6 +54,7 @@ type broker struct {
 	assigning bool // an AssignReplicasToDirs is under way
 	repl      repl
 	group     *coordinator
+	mirrors   *mirrorHost // nil where the cluster mirrors nothing
 }
 
 func startBroker(c *cores, h *host) (*broker, error) {
@@ -78,7 +79,12 @@ func startBroker(c *cores, h *host) (*broker, error) {
 		return nil, err
 	}
 	b.group = newCoordinator(b)
-	empty := meta.Empty(clusterID)
+	if c.mirroring != nil {
+		if b.mirrors, err = startMirrors(b); err != nil {
+			return nil, err
+		}
+	}
+	empty := meta.Empty(c.clusterID)
 	b.img, b.draft = empty, empty.Draft()
 	b.beat()
 	b.watchSession()
@@ -89,17 +95,24 @@ func startBroker(c *cores, h *host) (*broker, error) {
 }
 
 func (c *cores) settings(img *meta.Image, topic string) replica.Settings {
-	return replica.Settings{Log: c.logConfig(), MinISR: minISR(img, topic)}
+	s := replica.Settings{Log: c.logConfig(), MinISR: c.minISROf(img, topic)}
+	if img.Config(meta.ResourceTopic, topic)["flush.messages"] == "1" {
+		s.Log.FlushMessages = 1
+	}
+	return s
 }
 
-// minISR is a topic's min.insync.replicas.
-func minISR(img *meta.Image, topic string) int {
+// minISR is min.insync.replicas unless a topic or the cluster has another.
+func (c *cores) minISR() int { return (c.factor + 1) / 2 }
+
+// minISROf is a topic's min.insync.replicas.
+func (c *cores) minISROf(img *meta.Image, topic string) int {
 	for _, of := range []meta.Resource{{Type: meta.ResourceTopic, Name: topic}, {Type: meta.ResourceBroker}} {
 		if n, err := strconv.Atoi(img.Config(of.Type, of.Name)[minISRKey]); err == nil {
 			return n
 		}
 	}
-	return 2
+	return c.minISR()
 }
 
 const minISRKey = "min.insync.replicas"
@@ -149,12 +162,19 @@ func (b *broker) follow() {
 		reply(readMeta(from.ctl.q, offset))
 	}, func(p metaPart, err error) {
 		pause := 20 * time.Millisecond
+		if b.mirrors != nil {
+			pause = 50 * time.Millisecond // there are two clusters to pay for
+		}
 		switch {
 		case err != nil:
 			b.metaFrom = b.c.rnd.IntN(b.c.controllers)
 			pause = 50 * time.Millisecond
 		case p.snapshot != nil || len(p.batches) > 0:
 			b.takeMeta(p)
+			if b.mirrors != nil {
+				b.mirrors.whenApplied(func() { b.after(time.Millisecond, b.follow) })
+				return
+			}
 			pause = time.Millisecond
 		case b.c.chance(0.02):
 			b.metaFrom = b.c.rnd.IntN(b.c.controllers)
@@ -181,7 +201,7 @@ func readMeta(q *quorum.Node, offset int64) (p metaPart, err error) {
 func (b *broker) takeMeta(p metaPart) {
 	b.c.check.follow(p.batches)
 	if p.snapshot != nil {
-		next, err := meta.ReadSnapshot(clusterID, p.snapshot, p.id.EndOffset, p.id.Epoch)
+		next, err := meta.ReadSnapshot(b.c.clusterID, p.snapshot, p.id.EndOffset, p.id.Epoch)
 		if err != nil {
 			b.c.failf("host %d: metadata snapshot at offset %d: %v", b.h.id, p.id.EndOffset, err)
 			return
@@ -206,6 +226,9 @@ func (b *broker) takeMeta(p metaPart) {
 	b.mgr.Apply(d)
 	b.img = d.Next
 	b.group.apply(d)
+	if b.mirrors != nil {
+		b.mirrors.apply(d)
+	}
 	b.appliedMeta(d)
 	b.reconsider()
 }
@@ -269,7 +292,7 @@ func (b *broker) beat() {
 
 func (b *broker) register() {
 	r := controller.Registration{
-		BrokerID: b.id, ClusterID: clusterID, Incarnation: b.incarnation, Features: controller.Features(), LogDirs: b.logDirs(true),
+		BrokerID: b.id, ClusterID: b.c.clusterID, Incarnation: b.incarnation, Features: controller.Features(), LogDirs: b.logDirs(true),
 		Endpoints: []meta.Endpoint{{Name: "PLAINTEXT", Host: "sim", Port: uint16(9000 + b.id)}}, PreviousEpoch: b.previous,
 	}
 	b.request(func(s *controller.State, now time.Time) machine.Result { return s.RegisterBroker(now, r) }, func(v any, err error) {

@@ -89,7 +89,7 @@ func (k *coreCheck) follow(batches []byte) {
 
 // elections notes what became of the partitions.
 func (k *coreCheck) elections(img *meta.Image) {
-	for _, tp := range k.c.tps {
+	for _, tp := range slices.Concat(k.c.tps, k.c.also) {
 		p, old := tp.in(img), k.known[tp]
 		if p == nil || p == old || old != nil && p.PartitionEpoch == old.PartitionEpoch {
 			continue
@@ -97,6 +97,9 @@ func (k *coreCheck) elections(img *meta.Image) {
 		k.known[tp] = p
 		k.c.logf("metadata %d: %s leader %d epoch %d ISR %v ELR %v last known %v replicas %v adding %v removing %v recovery %d",
 			img.Offset, tp, p.Leader, p.LeaderEpoch, p.ISR, p.ELR, p.LastKnownELR, p.Replicas, p.Adding, p.Removing, p.LeaderRecoveryState)
+		if len(p.Unaligned) > 0 {
+			k.c.logf("metadata %d: %s is to be cut by %v", img.Offset, tp, p.Unaligned)
+		}
 		if old != nil && p.LeaderRecoveryState != 0 && p.LeaderEpoch != old.LeaderEpoch {
 			k.c.hist.elect(tp.String(), time.Now(), k.members[tp])
 		}

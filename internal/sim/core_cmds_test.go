@@ -16,6 +16,7 @@ import (
 	"milena/internal/ids"
 	"milena/internal/machine"
 	"milena/internal/meta"
+	"milena/internal/metafollow"
 	"milena/internal/replica"
 )
 
@@ -51,19 +52,7 @@ func (b *broker) sendAlters() {
 		return
 	}
 	b.altering = true
-	var changes []controller.AlterISR
-	for _, t := range req.Topics {
-		for _, p := range t.Partitions {
-			ch := controller.AlterISR{Topic: ids.UUID(t.TopicID), Partition: p.Partition, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Recovery: p.LeaderRecoveryState}
-			for _, m := range p.NewEpochISR {
-				ch.ISR = append(ch.ISR, controller.ISRMember{Broker: m.BrokerID, Epoch: m.BrokerEpoch})
-			}
-			changes = append(changes, ch)
-		}
-	}
-	b.request(func(s *controller.State, now time.Time) machine.Result {
-		return s.AlterPartition(now, req.BrokerID, req.BrokerEpoch, changes)
-	}, func(v any, err error) {
+	b.request(alterCommand(req), func(v any, err error) {
 		b.altering = false
 		answered(alterResponse(req, v, err))
 		b.wake()
@@ -73,6 +62,23 @@ func (b *broker) sendAlters() {
 		}
 		b.after(pause, b.sendAlters)
 	})
+}
+
+// alterCommand is what an AlterPartition request has the controller do.
+func alterCommand(req *kmsg.AlterPartitionRequest) controller.Command {
+	var changes []controller.AlterISR
+	for _, t := range req.Topics {
+		for _, p := range t.Partitions {
+			ch := controller.AlterISR{Topic: ids.UUID(t.TopicID), Partition: p.Partition, LeaderEpoch: p.LeaderEpoch, PartitionEpoch: p.PartitionEpoch, Recovery: p.LeaderRecoveryState, Cut: metafollow.Cut(&p.UnknownTags)}
+			for _, m := range p.NewEpochISR {
+				ch.ISR = append(ch.ISR, controller.ISRMember{Broker: m.BrokerID, Epoch: m.BrokerEpoch})
+			}
+			changes = append(changes, ch)
+		}
+	}
+	return func(s *controller.State, now time.Time) machine.Result {
+		return s.AlterPartition(now, req.BrokerID, req.BrokerEpoch, changes)
+	}
 }
 
 func alterResponse(req *kmsg.AlterPartitionRequest, v any, err error) (*kmsg.AlterPartitionResponse, error) {

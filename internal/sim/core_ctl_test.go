@@ -11,15 +11,16 @@ import (
 	"milena/internal/api"
 	"milena/internal/config"
 	"milena/internal/controller"
+	"milena/internal/controller/mirrors"
 	"milena/internal/machine"
 	"milena/internal/meta"
 	"milena/internal/quorum"
 )
 
 const (
-	clusterID = "c2ltLWNsdXN0ZXItaWQtMQ"
-	raftTick  = 50 * time.Millisecond
-	raftTicks = 8
+	coreCluster = "c2ltLWNsdXN0ZXItaWQtMQ"
+	raftTick    = 50 * time.Millisecond
+	raftTicks   = 8
 
 	firstVoters = 3
 	sessionFor  = 2 * time.Second
@@ -54,8 +55,8 @@ type confirmation struct {
 func startCtl(c *cores, h *host) (*ctl, error) {
 	k := &ctl{c: c, h: h}
 	var voters []quorum.Voter // the others are added later
-	for i := range firstVoters {
-		if h.id < firstVoters {
+	for i := range c.voters {
+		if h.id < c.voters {
 			voters = append(voters, voterOf(i))
 		}
 	}
@@ -224,7 +225,7 @@ func (k *ctl) FetchSnapshot(_ context.Context, from quorum.Voter, id quorum.Snap
 
 // snapshot writes the image of all that is committed, from the log alone.
 func (k *ctl) snapshot(w io.Writer) (int64, error) {
-	img, err := committedImage(k.q)
+	img, err := committedImage(k.c.clusterID, k.q)
 	if err != nil {
 		return 0, err
 	}
@@ -245,7 +246,7 @@ func (k *ctl) snapshot(w io.Writer) (int64, error) {
 }
 
 // committedImage is what a quorum node's committed log makes.
-func committedImage(q *quorum.Node) (*meta.Image, error) {
+func committedImage(clusterID string, q *quorum.Node) (*meta.Image, error) {
 	draft := meta.Empty(clusterID).Draft()
 	for hw := q.Status().HighWatermark; draft.Speculative().Offset+1 < hw; {
 		b, err := q.ReadCommitted(draft.Speculative().Offset+1, 1<<20)
@@ -276,11 +277,15 @@ func committedImage(q *quorum.Node) (*meta.Image, error) {
 
 // stateOptions are those of a new leadership's state.
 func (c *cores) stateOptions(h *host) controller.Options {
-	return controller.Options{
-		ClusterID: clusterID, Random: c.random(), Configs: config.Rules{}, SessionTimeout: sessionFor, DeleteTopics: true,
+	o := controller.Options{
+		ClusterID: c.clusterID, Random: c.random(), Configs: config.Rules{}, SessionTimeout: sessionFor, DeleteTopics: true,
 		Bootstrap: controller.Bootstrap(), Logger: c.logger(h),
-		Defaults: func(*meta.Image) (int32, int16) { return 1, 3 }, MinISR: 2,
+		Defaults: func(*meta.Image) (int32, int16) { return 1, int16(c.factor) }, MinISR: c.minISR(),
 	}
+	if c.mirroring != nil {
+		o.Guards, o.UncleanInterval = []controller.Guard{mirrors.Guard}, time.Second
+	}
+	return o
 }
 
 // random is a source of bytes that the seed decides.

@@ -22,6 +22,8 @@ type host struct {
 	brk  *broker
 	busy bool // it shuts down or is about to start
 
+	touched bool // something ran on it since its tasks were looked at
+
 	badDir bool // its second log directory fails
 	dirIn  int  // the start during whose life it last did
 
@@ -36,6 +38,7 @@ func (h *host) live(fn func()) func() {
 	gen := h.gen
 	return func() {
 		if h.up && h.gen == gen && len(h.c.failed) == 0 {
+			h.touched = true
 			fn()
 		}
 	}
@@ -60,6 +63,9 @@ func (h *host) end(how stop) {
 		return
 	}
 	h.c.logf("host %d: %s", h.id, how)
+	if h.brk != nil && h.brk.mirrors != nil {
+		h.brk.mirrors.end()
+	}
 	clean := how == leave
 	if clean {
 		clean = h.brk.close()
@@ -149,7 +155,7 @@ func (h *host) failf(err error, format string, args ...any) {
 func (h *host) format() error {
 	next := dirID(h.id)
 	return logdir.Format(logdir.FormatOptions{
-		FS: h.fs, Dirs: coreDirs, NodeID: int32(h.id), ClusterID: clusterID,
+		FS: h.fs, Dirs: coreDirs, NodeID: int32(h.id), ClusterID: h.c.clusterID,
 		NewID: func() (ids.UUID, error) { defer func() { next[1]++ }(); return next, nil },
 	})
 }

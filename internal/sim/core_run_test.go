@@ -16,10 +16,18 @@ import (
 // cores is a cluster of cores under one event loop.
 type cores struct {
 	*loop
+	clusterID   string
+	tag         string       // names the cluster in the event log, where there are two
+	factor      int          // replicas of each topic
+	voters      int          // of the quorum at first
+	mirroring   *mirrorCores // whose part the cluster is; nil: it mirrors nothing
+	side        int          // which part
+	seen        *meta.Image  // the newest that a broker was seen to have
 	net         *wires
 	hosts       []*host
 	controllers int
 	tps         []topicPartition
+	also        []topicPartition // those that must be led and in sync, of which more is checked elsewhere
 	hist        *history
 	check       *coreCheck
 	producers   []*producer
@@ -34,6 +42,10 @@ type cores struct {
 	creating      bool
 	sabotage      func(stage string) // does harm that must be noticed: see TestRunsCatch
 }
+
+// logf and failf are the loop's, with the name of the cluster.
+func (c *cores) logf(format string, args ...any)  { c.loop.logf(c.tag+format, args...) }
+func (c *cores) failf(format string, args ...any) { c.loop.failf(c.tag+format, args...) }
 
 // at lets a test do harm at a stage of the run.
 func (c *cores) at(stage string) {
@@ -50,9 +62,9 @@ const (
 // runCores runs one seed and returns its event loop.
 func runCores(seed uint64, tune func(*cores)) *cores {
 	l := newLoop(seed)
-	c := &cores{loop: l, net: newWires(l), acked: map[topicPartition]int{}, born: map[uint64]time.Time{}}
+	c := &cores{loop: l, clusterID: coreCluster, factor: 3, voters: firstVoters, net: newWires(l), acked: map[topicPartition]int{}, born: map[uint64]time.Time{}}
 	c.hist = newHistory(func(rule, format string, args ...any) { c.failf("%s: %s", rule, fmt.Sprintf(format, args...)) })
-	c.check = &coreCheck{c: c, checked: map[replicaKey]int64{}, known: map[topicPartition]*meta.Partition{}, members: map[topicPartition][]int32{}, draft: meta.Empty(clusterID).Draft()}
+	c.check = &coreCheck{c: c, checked: map[replicaKey]int64{}, known: map[topicPartition]*meta.Partition{}, members: map[topicPartition][]int32{}, draft: meta.Empty(c.clusterID).Draft()}
 	c.segmentBytes, c.snapshotBytes = 1<<uint(10+l.rnd.IntN(10)), int64(2000+l.rnd.IntN(100_000))
 	if tune != nil {
 		tune(c)
@@ -96,7 +108,7 @@ func runCores(seed uint64, tune func(*cores)) *cores {
 	c.at("whole")
 	f := &faults{c: c}
 	c.faults = f
-	c.churn = &churn{c: c, want: true, img: meta.Empty(clusterID)}
+	c.churn = &churn{c: c, want: true, img: meta.Empty(c.clusterID)}
 	c.after(c.between(0, 4*time.Second), c.churn.step)
 	f.begin()
 	c.run(c.elapsed() + coreFaults)
@@ -181,9 +193,10 @@ func (c *cores) whole() string {
 		if h.brk.suspended {
 			return fmt.Sprintf("host %d is suspended", h.id)
 		}
-		for _, tp := range c.tps {
+		for _, tp := range slices.Concat(c.tps, c.also) {
 			p := tp.in(h.brk.img)
 			switch {
+			case p == nil && slices.Contains(c.also, tp): // not mirrored yet
 			case p == nil:
 				return fmt.Sprintf("host %d doesn't know %s", h.id, tp)
 			case p.Leader < 0:

@@ -7,6 +7,10 @@
 // a synctest bubble, and nothing but the seed decides: the same seed gives the same trace, bit for bit. A bug found
 // there is reproduced by its seed alone.
 //
+// Cores of mirrors (mcore_*_test.go): two such clusters, and a line between them, under one event loop. Each broker has the product's
+// mirror.Manager, with all its goroutines (the partitions' drivers, the fetchers, refresh and group sync) as coroutines of the loop: mirror.Tasks
+// and mirror.Links are what they start, wait and reach the source by. One seed is one trace there as well.
+//
 // Nodes (node_*_test.go, build tag synctests, which franz-go needs): whole nodes and real clients in a bubble, on a network in memory
 // whose every delivery has a seeded delay. The seed decides topology, workload and faults; the scheduler stays free, so a
 // seed that fails is rerun to say how often it does.
@@ -23,4 +27,5 @@
 //
 //	make sim SEEDS=1000 [FROM=1]     # all of them
 //	go test ./internal/sim -run 'TestCores/seed-17$' -sim.v     # one seed, with its event log
+//	go test ./internal/sim -run TestMirrorCores -sim.mcfrom=17 -sim.mcseeds=1 -sim.v
 package sim

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"io"
 	"math/rand/v2"
+	"testing/synctest"
 	"time"
 )
 
@@ -21,6 +22,9 @@ type loop struct {
 	keep   int      // how many lines are kept; 0: all
 	echo   io.Writer
 	failed []string
+
+	settle  func() // runs after each event; nil: nothing does
+	current *task  // the one that runs; nil: the loop itself does
 }
 
 type hash64 interface {
@@ -54,8 +58,14 @@ func (l *loop) run(d time.Duration) {
 		e := heap.Pop(&l.queue).(event)
 		if wait := time.Until(e.at); wait > 0 {
 			nap(wait)
+			if l.settle != nil {
+				synctest.Wait() // contexts that end now have ended
+			}
 		}
 		e.fn()
+		if l.settle != nil {
+			l.settle()
+		}
 	}
 	if wait := time.Until(until); wait > 0 && len(l.failed) == 0 {
 		nap(wait)

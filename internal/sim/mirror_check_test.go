@@ -15,7 +15,6 @@ import (
 	"milena/internal/coord/mirrorstate"
 	"milena/internal/mirrormsg"
 	"milena/internal/partlog"
-	"milena/internal/record"
 	"milena/internal/replica"
 	"milena/mirroradm"
 )
@@ -39,17 +38,16 @@ import (
 //	converge    11   the mirror doesn't get equal to its source
 //	writable         it doesn't get writable, or to the state that was asked for
 type mirrorCheck struct {
-	p       *pair
-	records map[string]*written // by value; guarded by verdict.mu
+	p            *pair
+	*mirrorRules // guarded by verdict.mu
 	// shared is up to where the sides shared their records by the last stop; related says of which partitions they ever did.
 	shared  [mirrorPartitions]int64
 	related [mirrorPartitions]bool
 
 	// Guarded by verdict.mu.
-	leg      *leg // that is compared while it goes on
-	states   [mirrorPartitions]string
-	readable [2]map[string]int64 // what could be read in a mirror, or was served, by the side
-	reads    [2]int              // records that consumers were served
+	leg    *leg // that is compared while it goes on
+	states [mirrorPartitions]string
+	reads  [2]int // records that consumers were served
 
 	// Of the goroutine that watches: of the leg that it compares.
 	seen  *leg
@@ -65,7 +63,7 @@ type mirrorCheck struct {
 }
 
 func newMirrorCheck(p *pair) *mirrorCheck {
-	return &mirrorCheck{p: p, records: map[string]*written{}, readable: [2]map[string]int64{{}, {}}}
+	return &mirrorCheck{p: p, mirrorRules: newMirrorRules([2]string{"a", "b"}, p.unclean)}
 }
 
 // begin has a leg compared while it goes on, end ends that.
@@ -185,26 +183,6 @@ func (k *mirrorCheck) look(part int32) {
 		}
 		k.pos[part] = b.next
 	}
-}
-
-// between lists whole batches and records between two offsets; nothing if the log can't be read now.
-func between(l *partlog.Log, from, to int64) (sums []batchSum, recs []rec) {
-	from = max(from, l.StartOffset())
-	all, rs, err := scanFrom(l, from)
-	if err != nil {
-		return nil, nil
-	}
-	for _, b := range all {
-		if b.base >= from && b.next <= to {
-			sums = append(sums, b)
-		}
-	}
-	for _, r := range rs {
-		if r.offset >= from && r.offset < to {
-			recs = append(recs, r)
-		}
-	}
-	return sums, recs
 }
 
 // ask asks for the states of the leg that is compared, and for the group's offsets.
@@ -406,11 +384,6 @@ func (k *mirrorCheck) prefix(l *leg) {
 	}
 }
 
-// brief describes a list of batches by its end.
-func brief(sums []batchSum) string {
-	return fmt.Sprintf("%d batches, the last of them %+v", len(sums), sums[max(0, len(sums)-3):])
-}
-
 // compare compares all replicas of both sides, which are at rest, and accounts for every record that was acknowledged.
 func (k *mirrorCheck) compare(ctx context.Context, l *leg) {
 	rules := newHistory(func(rule, format string, args ...any) { k.p.failf("%s: %s", rule, fmt.Sprintf(format, args...)) })
@@ -427,7 +400,12 @@ func (k *mirrorCheck) compare(ctx context.Context, l *leg) {
 				rules.log(tpName(mirrorTopic, part)+" of "+s.m.name, int32(n.id), sums, p.Log().StartOffset(), p.Log().Epochs())
 				if want == nil {
 					want = sums
-					k.content(part, recs, found)
+					k.p.mu.Lock()
+					why := k.content(part, recs, found)
+					k.p.mu.Unlock()
+					if why != "" {
+						k.p.failf("%s", why)
+					}
 				}
 				if !slices.Equal(sums, want) {
 					k.p.failf("mirror: %s-%d on %s has %s, another replica %s", mirrorTopic, part, n.host(), brief(sums), brief(want))
@@ -437,93 +415,27 @@ func (k *mirrorCheck) compare(ctx context.Context, l *leg) {
 	}
 	k.epochsOfGroup(ctx)
 	if k.p.broken() == "" {
-		k.account(ctx, found)
+		cuts := [2]map[string]bool{}
+		aside := func(i int, value string) bool {
+			if cuts[i] == nil {
+				cuts[i] = k.p.sides[i].cutRecords(ctx)
+			}
+			return cuts[i][value]
+		}
+		k.p.mu.Lock()
+		rules := k.mirrorRules.clone()
+		k.p.mu.Unlock()
+		if why := rules.account(found, aside); why != "" {
+			k.p.failf("%s", why)
+		}
 	}
 	for _, s := range k.p.sides {
-		k.stateLog(s)
-	}
-}
-
-// content checks what a partition holds, and adds where to found.
-func (k *mirrorCheck) content(part int32, recs []rec, found map[string]int64) {
-	last := map[string]int{}
-	k.p.mu.Lock()
-	defer k.p.mu.Unlock()
-	bad := func(format string, args ...any) { k.p.failed = append(k.p.failed, fmt.Sprintf(format, args...)) }
-	for _, r := range recs {
-		w := k.records[r.value]
-		if w == nil || w.part != part {
-			bad("unknown: offset %d of partition %d holds %q, which nobody wrote there", r.offset, part, r.value)
-			return
-		}
-		if at, ok := found[r.value]; ok {
-			bad("repeated: %q is at offsets %d and %d of partition %d", r.value, at, r.offset, part)
-		}
-		if n, ok := last[w.writer]; ok && n >= w.n {
-			bad("order: %q at offset %d of partition %d follows record %d of its writer", r.value, r.offset, part, n)
-		}
-		if w.refused {
-			bad("readonly: %q is at offset %d of partition %d, its write was refused", r.value, r.offset, part)
-		}
-		found[r.value], last[w.writer] = r.offset, w.n
-	}
-}
-
-// account looks for every record that was acknowledged, or could be read in a mirror, in the log, or where a cut put it aside.
-func (k *mirrorCheck) account(ctx context.Context, found map[string]int64) {
-	cuts := [2]map[string]bool{}
-	aside := func(s *side, value string) bool {
-		if cuts[s.i] == nil {
-			cuts[s.i] = s.cutRecords(ctx)
-		}
-		return cuts[s.i][value]
-	}
-	k.p.mu.Lock()
-	records, readable := maps.Clone(k.records), [2]map[string]int64{maps.Clone(k.readable[0]), maps.Clone(k.readable[1])}
-	k.p.mu.Unlock()
-	for _, v := range slices.Sorted(maps.Keys(records)) {
-		w := records[v]
-		at, there := found[v]
-		switch {
-		case !w.acked:
-		case there && at != w.offset:
-			k.p.failf("moved: %q was acknowledged by %s at offset %d of partition %d and is at %d", v, w.side.m.name, w.offset, w.part, at)
-		case there || k.p.unclean: // what leaders out of sync lose at a source is not set aside
-		case !k.mayCut(w):
-			k.p.failf("lost: %q was acknowledged by %s at offset %d of partition %d and is not there; set aside: %v", v, w.side.m.name, w.offset, w.part, aside(w.side, v))
-		case !aside(w.side, v):
-			k.p.failf("aside: %q was acknowledged by %s at offset %d of partition %d; it was cut and not set aside", v, w.side.m.name, w.offset, w.part)
-		}
-		if k.p.broken() != "" {
-			return
-		}
-	}
-	for i, values := range readable {
-		for _, v := range slices.Sorted(maps.Keys(values)) {
-			at, there := found[v]
-			switch {
-			case k.p.unclean && i == 0: // there leaders out of sync may be elected in a leg that mirrors to it, too
-			case there && at == values[v]:
-			case there && k.p.unclean && aside(k.p.sides[i], v): // its producer wrote it once more after the source had lost it
-			case there:
-				k.p.failf("moved: %q could be read at offset %d of %s and is at %d", v, values[v], k.p.sides[i].m.name, at)
-				return
-			case !aside(k.p.sides[i], v):
-				k.p.failf("aside: %q could be read at offset %d of %s; it is not there and was not set aside", v, values[v], k.p.sides[i].m.name)
-				return
+		if log := s.stateLog(); log != nil {
+			if why := checkStates(log, s.m.name); why != "" {
+				k.p.failf("%s", why)
 			}
 		}
 	}
-}
-
-// mayCut says whether a cut may have taken a record: it was written to a side that mirrors from before it on since.
-func (k *mirrorCheck) mayCut(w *written) bool {
-	for _, l := range k.p.legs {
-		if l.dst == w.side && w.offset >= l.base[w.part] && (l.aligned.IsZero() || w.at.Before(l.aligned)) {
-			return true
-		}
-	}
-	return false
 }
 
 // cutRecords are the records that the side has set aside.
@@ -568,52 +480,6 @@ func (k *mirrorCheck) epochsOfGroup(ctx context.Context) {
 	}
 }
 
-// stateLog checks the history of the mirror's partition states on a side.
-func (k *mirrorCheck) stateLog(s *side) {
-	var log *partlog.Log
-	for _, n := range s.m.nodes {
-		if nd := n.current(); nd != nil {
-			if p, err := nd.Replicas().Get(mirrorstate.Topic, 0); err == nil {
-				log = p.Log()
-			}
-		}
-	}
-	if log == nil {
-		return // it never had a mirror
-	}
-	last := map[string]mirrormsg.MirrorPartitionStateValue{}
-	err := eachRecord(log, func(r record.Record) error {
-		key, err := mirrormsg.ParseKey(r.Key)
-		if err != nil || key.Type != mirrormsg.MirrorPartitionStateType {
-			return err
-		}
-		id := fmt.Sprintf("%s %s-%d", key.Mirror, key.TopicID, key.Partition)
-		if r.Value == nil {
-			delete(last, id)
-			return nil
-		}
-		var v mirrormsg.MirrorPartitionStateValue
-		if err := v.ReadFrom(r.Value); err != nil {
-			return err
-		}
-		old, ok := last[id]
-		last[id] = v
-		switch state, before := mirrormsg.State(v.State), mirrormsg.State(old.State); {
-		case !ok:
-		case v.LeaderEpoch < old.LeaderEpoch || v.StateEpoch < old.StateEpoch:
-			k.p.failf("states: %s on %s: leader epoch %d, state epoch %d is followed by %d, %d", id, s.m.name, old.LeaderEpoch, old.StateEpoch, v.LeaderEpoch, v.StateEpoch)
-		case v.StateEpoch == old.StateEpoch+1 && !state.CanFollow(before):
-			k.p.failf("states: %s on %s: %s follows %s", id, s.m.name, state, before)
-		case state == mirrormsg.Failed && (v.ErrorMessage == nil || *v.ErrorMessage == ""):
-			k.p.failf("states: %s on %s is FAILED without a reason", id, s.m.name)
-		}
-		return nil
-	})
-	if err != nil {
-		k.p.failf("states: %s of %s: %v", mirrorstate.Topic, s.m.name, err)
-	}
-}
-
 // autopsy logs what is set aside.
 func (k *mirrorCheck) autopsy() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -638,17 +504,22 @@ func (k *mirrorCheck) counts() string {
 	return fmt.Sprintf("%d records written, %d acknowledged, %d and %d seen, %d and %d served, %d lags", len(k.records), acked, len(k.readable[0]), len(k.readable[1]), k.reads[0], k.reads[1], k.lagsSeen)
 }
 
-// eachRecord calls fn for each record of a log.
-func eachRecord(l *partlog.Log, fn func(r record.Record) error) error {
-	return eachBatch(l, l.StartOffset(), func(b record.Batch) error {
-		for r, err := range b.Records(0) {
-			if err == nil {
-				err = fn(r)
-			}
-			if err != nil {
-				return err
+// stateLog is a log of the mirror's partition states on this side, nil if it never had a mirror.
+func (s *side) stateLog() (log *partlog.Log) {
+	for _, n := range s.m.nodes {
+		if nd := n.current(); nd != nil {
+			if p, err := nd.Replicas().Get(mirrorstate.Topic, 0); err == nil {
+				log = p.Log()
 			}
 		}
-		return nil
-	})
+	}
+	return log
+}
+
+// clone is a copy whose maps are its own.
+func (k *mirrorRules) clone() *mirrorRules {
+	out := *k
+	out.records, out.readable = maps.Clone(k.records), [2]map[string]int64{maps.Clone(k.readable[0]), maps.Clone(k.readable[1])}
+	out.legs = slices.Clone(k.legs)
+	return &out
 }

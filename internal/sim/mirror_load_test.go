@@ -47,19 +47,6 @@ func (s *side) createTopic(ctx context.Context, name string, partitions int32) b
 	})
 }
 
-// written is a record that a client wrote, or tried to.
-type written struct {
-	value   string
-	side    *side
-	writer  string // who wrote it, to which partition
-	n       int
-	part    int32
-	at      time.Time
-	acked   bool
-	refused bool
-	offset  int64
-}
-
 // write writes to the topic on this side, all the time: a mirror has to refuse it.
 func (s *side) write(ctx context.Context, id int) {
 	cl, err := s.m.client(fmt.Sprintf("%s-writer-%d", s.m.name, id), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
@@ -73,7 +60,7 @@ func (s *side) write(ctx context.Context, id int) {
 	for i := 0; ctx.Err() == nil; i++ {
 		part := i % mirrorPartitions
 		writer := fmt.Sprintf("%s%d/%d", s.m.name, id, part)
-		w := &written{value: fmt.Sprintf("%s/%d", writer, count[part]), side: s, writer: writer, n: count[part], part: int32(part), at: time.Now(), offset: -1}
+		w := &written{value: fmt.Sprintf("%s/%d", writer, count[part]), side: s.i, writer: writer, n: count[part], part: int32(part), at: time.Now(), offset: -1}
 		count[part]++
 		pause := time.Duration(1+i%7) * 8 * time.Millisecond
 		if s.send(ctx, cl, w) {
@@ -129,8 +116,6 @@ func (s *side) acknowledged() [mirrorPartitions]int {
 	defer s.p.mu.Unlock()
 	return s.acked
 }
-
-const mirrorGroup = "g"
 
 // commit commits offsets of a group without members while this side is the one to write to: the source of the leg under way.
 func (s *side) commit(ctx context.Context) {

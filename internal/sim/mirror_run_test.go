@@ -48,18 +48,14 @@ type side struct {
 
 // leg is one time that one side mirrors the other, from its start to its stop.
 type leg struct {
+	legSpan
 	dst, src *side
-	// base is up to where both sides shared their records by the stop before: what dst took beyond is cut, and kept aside.
-	base    [mirrorPartitions]int64
-	aligned time.Time // when dst was seen to be the source's equal
-	begun   time.Time
+	begun    time.Time
 }
 
 const (
-	mirrorTopic      = "m"
-	mirrorPartitions = 2
-	strayTopic       = "x"
-	mirrorBound      = 60 * time.Second
+	strayTopic  = "x"
+	mirrorBound = 60 * time.Second
 )
 
 // mirrorSizes are how many nodes the two clusters have, by the seed.
@@ -173,9 +169,10 @@ func (p *pair) insist(ctx context.Context, what string, do func(ctx context.Cont
 
 // leg has dst mirror src for a while, under faults, and then stops it, but for the last time.
 func (p *pair) leg(ctx context.Context, dst, src *side, last bool) bool {
-	l := &leg{dst: dst, src: src, begun: time.Now(), base: p.check.shared}
+	l := &leg{dst: dst, src: src, begun: time.Now(), legSpan: legSpan{to: dst.i, base: p.check.shared}}
 	p.mu.Lock()
 	p.legs = append(p.legs, l)
+	p.check.legs = append(p.check.legs, &l.legSpan)
 	p.mu.Unlock()
 	p.logf("leg %d: %s mirrors %s, from %v on", len(p.legs), dst.m.name, src.m.name, l.base)
 	f := p.faultsFor(ctx, l)

@@ -11,21 +11,24 @@ var errNet = errors.New("sim: no answer")
 // wires is the network of the cores: which host reaches which, and how fast.
 type wires struct {
 	l     *loop
-	cut   map[[2]int]bool // from, to: nothing passes
-	loss  float64         // of messages
-	slow  float64         // share of messages that take up to slowBy
-	delay time.Duration   // the most that an ordinary message takes
+	cut   map[[2]int]bool      // from, to: nothing passes
+	loss  float64              // of messages
+	slow  float64              // share of messages that take up to slowBy
+	delay time.Duration        // the most that an ordinary message takes
+	late  map[[2]int]time.Time // nothing arrives before that
+	side  int                  // added to the ids of hosts, by the cluster they are of, in cut: where the wires lead from one to the other
 }
 
 const slowBy = 400 * time.Millisecond
 
 func newWires(l *loop) *wires {
-	return &wires{l: l, cut: map[[2]int]bool{}, delay: 2 * time.Millisecond}
+	return &wires{l: l, cut: map[[2]int]bool{}, late: map[[2]int]time.Time{}, delay: 2 * time.Millisecond}
 }
 
 // heal ends all faults.
 func (w *wires) heal() {
 	clear(w.cut)
+	clear(w.late)
 	w.loss, w.slow, w.delay = 0, 0, 2*time.Millisecond
 }
 
@@ -44,6 +47,11 @@ func (w *wires) isolate(host, n int, in, out bool) {
 	}
 }
 
+// line is a pair of hosts in cut.
+func (w *wires) line(from, to *host) [2]int {
+	return [2]int{from.id + w.side*from.c.side, to.id + w.side*to.c.side}
+}
+
 // send delivers fn at the host to, unless it is lost: messages may overtake each other.
 func (w *wires) send(from, to *host, fn func()) {
 	if from == to {
@@ -54,12 +62,13 @@ func (w *wires) send(from, to *host, fn func()) {
 	if w.slow > 0 && w.l.chance(w.slow) {
 		d += w.l.between(0, slowBy)
 	}
-	if w.loss > 0 && w.l.chance(w.loss) || w.cut[[2]int{from.id, to.id}] || !to.up {
+	d = max(d, time.Until(w.late[w.line(from, to)]))
+	if w.loss > 0 && w.l.chance(w.loss) || w.cut[w.line(from, to)] || !to.up {
 		return
 	}
 	deliver := to.live(func() { to.work(fn) })
 	w.l.after(d, func() {
-		if !w.cut[[2]int{from.id, to.id}] { // what is under way when a line breaks is lost
+		if !w.cut[w.line(from, to)] { // what is under way when a line breaks is lost
 			deliver()
 		}
 	})

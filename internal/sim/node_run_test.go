@@ -28,7 +28,7 @@ const (
 // runMachines runs one seed. It is called in a bubble.
 func runMachines(seed uint64, echo io.Writer) *machines {
 	v := newVerdict(echo)
-	m, err := newMachines(machinesOptions{seed: seed, name: "n", clusterID: clusterID, rnd: rand.New(rand.NewPCG(seed, 3)), net: newNetwork(seed)}, v, 3+int(seed%3))
+	m, err := newMachines(machinesOptions{seed: seed, name: "n", clusterID: coreCluster, rnd: rand.New(rand.NewPCG(seed, 3)), net: newNetwork(seed)}, v, 3+int(seed%3))
 	if err != nil {
 		v.failf("%v", err)
 		return &machines{verdict: v}
