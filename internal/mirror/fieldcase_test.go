@@ -331,10 +331,10 @@ func everyTopic(t *testing.T) {
 			return err
 		}
 		for _, topic := range refused {
-			if !slices.ContainsFunc(ds[0].Weaker, func(s string) bool {
-				return strings.HasPrefix(s, topic+": it is not mirrored: TOPIC_ALREADY_EXISTS")
+			if !slices.ContainsFunc(ds[0].Problems, func(s string) bool {
+				return strings.HasPrefix(s, "topic "+topic+" is not mirrored: TOPIC_ALREADY_EXISTS")
 			}) {
-				return fmt.Errorf("describe does not say why %s is missing: %v", topic, ds[0].Weaker)
+				return fmt.Errorf("describe does not say why %s is missing: %v", topic, ds[0].Problems)
 			}
 		}
 		return nil

@@ -84,12 +84,12 @@ func (mi *mirror) compareStrength(ctx context.Context, topics []string) error {
 
 // Notes are what only the broker knows that does a mirror's cluster-wide work.
 type Notes struct {
-	// Weaker is in what the topics are weaker here than on the source, which of its configs are never carried, and which topics
-	// that the patterns match could not be started, as TOPIC: WHAT.
+	// Weaker is in what the topics are weaker here than on the source, and which of its configs are never carried, as TOPIC: WHAT.
 	Weaker []string
 	// GroupsGone are the groups that were deleted at the source and are kept here (spec D8).
 	GroupsGone []string
-	// Problems is why the last run of each kind of periodic work failed, as KIND: WHY; empty if it succeeded.
+	// Problems is why the last run of each kind of periodic work failed, as KIND: WHY, and why topics that the patterns match could not be
+	// started.
 	Problems []string
 }
 
@@ -101,17 +101,16 @@ func (m *Manager) Notes(name string) Notes {
 	}
 	mi.mu.Lock()
 	defer mi.mu.Unlock()
-	weaker := slices.Clone(mi.weaker)
-	for _, topic := range slices.Sorted(maps.Keys(mi.refused)) {
-		weaker = append(weaker, topic+": it is not mirrored: "+mi.refused[topic])
-	}
 	var problems []string
+	for _, topic := range slices.Sorted(maps.Keys(mi.refused)) {
+		problems = append(problems, "topic "+topic+" is not mirrored: "+mi.refused[topic])
+	}
 	for _, p := range []struct{ kind, why string }{{"refresh", mi.health.RefreshError}, {"configs", mi.health.ConfigsError}, {"groups", mi.health.GroupsError}} {
 		if p.why != "" {
 			problems = append(problems, p.kind+": "+p.why)
 		}
 	}
-	return Notes{weaker, slices.Sorted(maps.Keys(mi.gone)), problems}
+	return Notes{slices.Clone(mi.weaker), slices.Sorted(maps.Keys(mi.gone)), problems}
 }
 
 // Notes asks the broker that does a mirror's cluster-wide work. Nobody knows for a moment after that broker has changed.

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Runs one of Apache Kafka's own commands from the jars that setup.sh fetched:
 #   kafka.sh topics --bootstrap-server 127.0.0.1:9092 --list
-# The command is Kafka's script name without "kafka-" and ".sh", or zookeeper. JVM options go into KAFKA_OPTS; KAFKA_VERSION
-# chooses among the versions that setup.sh fetched.
+# The command is Kafka's script name without "kafka-" and ".sh", or zookeeper, or connect-mirror-maker. JVM options go into
+# KAFKA_OPTS; KAFKA_VERSION chooses among the versions that setup.sh fetched.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
-jars=${MILENA_INTEROP_CACHE:-$top/.cache/interop}/kafka-${KAFKA_VERSION:-4.4.0}
-[ -f "$jars/.complete" ] || { echo "kafka.sh: $jars is missing: run test/interop/setup.sh" >&2; exit 2; }
+cache=${MILENA_INTEROP_CACHE:-$top/.cache/interop}
+jars=$cache/kafka-${KAFKA_VERSION:-4.4.0}
 name=${1:?name of the command}
 shift
 case "$name" in
+  connect-mirror-maker) main=org.apache.kafka.connect.mirror.MirrorMaker jars=$cache/mm2-4.3.0 ;;
   server) main=kafka.Kafka ;;
   zookeeper) main=org.apache.zookeeper.server.quorum.QuorumPeerMain ;;
   storage) main=kafka.tools.StorageTool ;;
@@ -35,6 +36,7 @@ case "$name" in
   leader-election) main=org.apache.kafka.tools.LeaderElectionCommand ;;
   *) echo "kafka.sh: no command $name; see the list in this file" >&2; exit 2 ;;
 esac
+[ -f "$jars/.complete" ] || { echo "kafka.sh: $jars is missing: run test/interop/setup.sh" >&2; exit 2; }
 # A heap of its own keeps several JVMs on a small machine from claiming a quarter of it each.
 exec java -Xmx"${KAFKA_HEAP:-256m}" -XX:+UseSerialGC -XX:TieredStopAtLevel="${KAFKA_TIER:-1}" ${KAFKA_OPTS:-} \
   -Dorg.slf4j.simpleLogger.defaultLogLevel="${KAFKA_LOG_LEVEL:-warn}" -cp "$jars/*" "$main" "$@"

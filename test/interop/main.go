@@ -11,7 +11,7 @@
 //	INTEROP_TARGET        "kafka" runs the client parts against Apache Kafka: what fails then is the test
 //	INTEROP_MILENA        a milena binary to test instead of building one
 //	INTEROP_KEEP          "1" keeps the folders of all parts (a failed part's are always kept)
-//	INTEROP_MIRROR_BYTES  how much mirror-kafka mirrors, in bytes (default 100 MiB)
+//	INTEROP_MIRROR_BYTES  how much mirror-kafka mirrors, in bytes (default 100 MiB); migrate-mm2 a quarter of it
 package main
 
 import (
@@ -58,6 +58,7 @@ func allParts() []partSpec {
 		{"switchover-acl", true, runSwitchoverACL, 4 * time.Minute},
 		{"client-failover", true, runClientFailover, 6 * time.Minute},
 		{"mirror-old", true, runMirrorOld, 10 * time.Minute},
+		{"migrate-mm2", true, runFromMM2, 5 * time.Minute},
 		{"bad-input", true, runBadInput, 6 * time.Minute},
 	}
 }

@@ -18,7 +18,7 @@ func TestChoose(t *testing.T) {
 		target, want string
 		err          string
 	}{
-		{nil, "milena", "java librdkafka kafka-python franz-go sarama kcat dump-log cluster-tools cluster-moves same-answers commands mirror-kafka cluster-mirror mirror-scenarios switchover-acl client-failover mirror-old bad-input", ""},
+		{nil, "milena", "java librdkafka kafka-python franz-go sarama kcat dump-log cluster-tools cluster-moves same-answers commands mirror-kafka cluster-mirror mirror-scenarios switchover-acl client-failover mirror-old migrate-mm2 bad-input", ""},
 		{nil, "kafka", "java librdkafka kafka-python franz-go sarama kcat dump-log cluster-tools cluster-moves", ""},
 		{[]string{"kcat", "java"}, "milena", "kcat java", ""},
 		{[]string{"kafkacat"}, "milena", "", `no part "kafkacat"`},

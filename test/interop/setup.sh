@@ -6,6 +6,7 @@ set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 cache=${MILENA_INTEROP_CACHE:-$top/.cache/interop}
 kafka=4.4.0
+mm2=4.3.0
 mkdir -p "$cache"
 
 need() { command -v "$1" >/dev/null || { echo "setup: $1 is missing: $2" >&2; exit 1; }; }
@@ -20,6 +21,14 @@ if [ ! -f "$cache/kafka-$kafka/.complete" ]; then
   mvn -q -B -f "$top/test/interop/pom.xml" dependency:copy-dependencies \
     -Dkafka.version="$kafka" -DoutputDirectory="$cache/kafka-$kafka"
   touch "$cache/kafka-$kafka/.complete"
+fi
+
+# MirrorMaker 2 has its own folder: it brings other versions of what the server runs on, and 4.4.0 of it isn't on Maven Central.
+if [ ! -f "$cache/mm2-$mm2/.complete" ]; then
+  rm -rf "$cache/mm2-$mm2"
+  mvn -q -B -f "$top/test/interop/mm2.xml" dependency:copy-dependencies \
+    -Dkafka.version="$mm2" -DoutputDirectory="$cache/mm2-$mm2"
+  touch "$cache/mm2-$mm2/.complete"
 fi
 
 # Old sources of mirrors, which keep their metadata in ZooKeeper: version of Kafka, of Scala, of ZooKeeper. The ZooKeeper that came
