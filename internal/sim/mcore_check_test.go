@@ -188,15 +188,7 @@ func (k *coreMirrorCheck) mirrored(l *coreLeg) string {
 
 // ends are where the logs end, for comparison before and after a restart.
 func (k *coreMirrorCheck) ends() string {
-	var out []int64
-	for part := range int32(mirrorPartitions) {
-		for _, c := range k.p.sides {
-			if p := c.replicaOf(part); p != nil {
-				out = append(out, p.LogEndOffset())
-			}
-		}
-	}
-	return fmt.Sprint(out)
+	return logEnds(func(side int, part int32) *replica.Partition { return k.p.sides[side].replicaOf(part) })
 }
 
 // halted waits for STOPPED, and takes over what the stop stored.

@@ -329,15 +329,7 @@ func (k *mirrorCheck) groupsEqual(ctx context.Context, l *leg) string {
 
 // ends are where the logs end, for comparison before and after a restart.
 func (k *mirrorCheck) ends() string {
-	var out []int64
-	for part := range int32(mirrorPartitions) {
-		for _, s := range k.p.sides {
-			if p := s.leader(part); p != nil {
-				out = append(out, p.LogEndOffset())
-			}
-		}
-	}
-	return fmt.Sprint(out)
+	return logEnds(func(side int, part int32) *replica.Partition { return k.p.sides[side].leader(part) })
 }
 
 // halted waits for STOPPED, and takes over what the stop stored.

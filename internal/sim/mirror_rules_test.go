@@ -10,6 +10,7 @@ import (
 	"milena/internal/mirrormsg"
 	"milena/internal/partlog"
 	"milena/internal/record"
+	"milena/internal/replica"
 )
 
 // mirrorRules are what both levels of mirrors are held against: see mirrorCheck and coreMirrorCheck for the list of them.
@@ -191,4 +192,17 @@ func eachRecord(l *partlog.Log, fn func(r record.Record) error) error {
 		}
 		return nil
 	})
+}
+
+// logEnds are where the logs of both sides end, by what leads them.
+func logEnds(leader func(side int, part int32) *replica.Partition) string {
+	var out []int64
+	for part := range int32(mirrorPartitions) {
+		for side := range 2 {
+			if p := leader(side, part); p != nil {
+				out = append(out, p.LogEndOffset())
+			}
+		}
+	}
+	return fmt.Sprint(out)
 }
