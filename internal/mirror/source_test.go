@@ -119,9 +119,9 @@ func TestNobodyLeadsAtTheSource(t *testing.T) {
 		t.Run(code.Name(), func(t *testing.T) {
 			f := newFake(t, 1)
 			f.add(1, 2)
-			dst := mirrorOf(t, f, "mirror.fetch.backoff.ms", "20")
+			dst := mirrorOf(t, f, "mirror.fetch.backoff.ms", "100")
 			dst.awaitEnd("t", 0, 2)
-			before, left := len(dst.logs.text()), 3
+			before, left := len(dst.logs.text()), 2
 			f.set(func() {
 				f.fetch = func(q *kmsg.FetchRequestTopicPartition) *fetchwire.ResponsePartition {
 					p := fetchwire.NewResponsePartition(q.Partition)
