@@ -2,6 +2,7 @@ package mirroradm
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -78,7 +79,7 @@ func (a *anyBroker) Request(ctx context.Context, req kmsg.Request) (kmsg.Respons
 			a.good.Store(int64(at))
 			return resp, nil
 		}
-		if ctx.Err() != nil || noMirroring(err) != err { //nolint:errorlint // whether it was wrapped
+		if ctx.Err() != nil || errors.Is(noMirroring(err), ErrNoMirroring) {
 			return nil, err
 		}
 		if (i+1)%len(brokers) != 0 {

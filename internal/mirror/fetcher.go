@@ -48,6 +48,7 @@ type fetcher struct {
 
 	mu      sync.Mutex
 	targets map[tp]*target
+	order   []*target // targets by their names; nil: to be sorted anew
 	ended   bool
 	wake    chan struct{}
 
@@ -77,6 +78,7 @@ func (f *fetcher) add(t *target) bool {
 		return false
 	}
 	f.targets[t.key] = t
+	f.order = nil
 	f.poke()
 	return true
 }
@@ -99,13 +101,16 @@ func (f *fetcher) live() []*target {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := make([]*target, 0, len(f.targets))
-	for _, k := range slices.SortedFunc(maps.Keys(f.targets), tp.compare) {
-		t := f.targets[k]
-		if k.shard(n) != f.shard {
+	if f.order == nil {
+		f.order = slices.SortedFunc(maps.Values(f.targets), func(a, b *target) int { return a.key.compare(b.key) })
+	}
+	for _, t := range f.order {
+		if t.key.shard(n) != f.shard {
 			t.finish(outcome{kind: outcomeMoved})
 		}
 		if t.gone() {
-			delete(f.targets, k)
+			delete(f.targets, t.key)
+			f.order = nil
 			continue
 		}
 		out = append(out, t)

@@ -73,11 +73,7 @@ func (k *coreMirrorCheck) mirror(l *coreLeg, part int32) {
 		return
 	}
 	if src != nil && !k.unclean {
-		sums, _ := between(src.Log(), k.upTo[part], src.HighWatermark())
-		for _, b := range sums {
-			k.canon[part][b.base] = b
-			k.upTo[part] = b.next
-		}
+		k.upTo[part] = committed(src, k.upTo[part], k.canon[part])
 	}
 	if dst == nil {
 		return

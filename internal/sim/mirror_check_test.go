@@ -151,11 +151,7 @@ func (k *mirrorCheck) look(part int32) {
 		return
 	}
 	if src != nil && !k.p.unclean {
-		sums, _ := between(src.Log(), k.upTo[part], src.HighWatermark())
-		for _, b := range sums {
-			k.canon[part][b.base] = b
-			k.upTo[part] = b.next
-		}
+		k.upTo[part] = committed(src, k.upTo[part], k.canon[part])
 	}
 	if dst == nil {
 		return

@@ -206,3 +206,13 @@ func logEnds(leader func(side int, part int32) *replica.Partition) string {
 	}
 	return fmt.Sprint(out)
 }
+
+// committed adds the batches that a source has committed from an offset on, and returns where to go on.
+func committed(src *replica.Partition, from int64, batches map[int64]batchSum) int64 {
+	sums, _ := between(src.Log(), from, src.HighWatermark())
+	for _, b := range sums {
+		batches[b.base] = b
+		from = b.next
+	}
+	return from
+}
